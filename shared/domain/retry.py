@@ -1,0 +1,163 @@
+"""What becomes of a delivery after an attempt: the one place where retry policy lives."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    NotAttempted,
+    Outcome,
+    Permanent,
+    Scope,
+    Suppressed,
+    Throttled,
+    Transient,
+)
+from shared.domain.states import DeliveryStatus
+
+
+class CircuitMark(StrEnum):
+    """What an outcome tells the provider's circuit."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    NONE = "none"
+    ISOLATE = "isolate"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """One channel's policy. Delays are seconds; `jitter_share` of a backoff may come on top of it."""
+
+    base_delay_s: float = 300.0
+    max_attempts: int = 5
+    jitter_share: float = 0.1
+    max_outage_wait_s: float = 72 * 3600.0
+    retry_after_min_s: float = 1.0
+    retry_after_max_s: float = 3600.0
+    retry_after_default_s: float = 30.0
+    configuration_recheck_s: float = 300.0
+
+    def backoff_s(self, failures: int) -> float:
+        """Seconds after the n-th failure: base × 2^(n−1)."""
+        return self.base_delay_s * 2.0 ** (max(failures, 1) - 1)
+
+    def clamp_retry_after_s(self, wish: float | None) -> float:
+        """The provider's Retry-After inside what is believed; the default where it gave none."""
+        if wish is None:
+            return self.retry_after_default_s
+        return min(max(wish, self.retry_after_min_s), self.retry_after_max_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """
+    The try that ended.
+
+    `count`: attempts used before it. `owed_since`: acceptance, schedule or a person's requeue, whichever is
+    latest. `provider_took_since`: the provider has accepted anything since this delivery's last try (true
+    for a first try's outcome only if it was taking messages then). `is_probe`: the circuit's probe.
+    """
+
+    count: int
+    owed_since: datetime
+    provider_took_since: bool
+    is_probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the row becomes. `next_attempt_at` is set for `owed` and `retrying` only, None meaning at once."""
+
+    status: DeliveryStatus
+    uses_attempt: bool
+    circuit: CircuitMark
+    next_attempt_at: datetime | None = None
+    gate_s: float | None = None
+    pauses_send: bool = False
+    reason: str = ""
+
+
+def decide(
+    outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: datetime, jitter: float
+) -> Decision:
+    """
+    Decide what happens to a delivery after an attempt.
+
+    Pure. `now` is aware; `jitter` is in [0, 1).
+
+    Source: seed 000 §1–2 (base × 2^(n−1), five attempts); ADR-0004; RFC 9110 §10.2.3 (Retry-After).
+    """
+    status, circuit = DeliveryStatus, CircuitMark
+    match outcome:
+        case Accepted():
+            return Decision(status.SENT, uses_attempt=True, circuit=circuit.SUCCESS)
+        case Transient(scope=Scope.PROVIDER):
+            burns = attempt.provider_took_since and not attempt.is_probe
+            return _backoff(attempt, policy, burns=burns, now=now, jitter=jitter, circuit=circuit.FAILURE)
+        case Transient():
+            return _backoff(attempt, policy, burns=True, now=now, jitter=jitter, circuit=circuit.NONE)
+        case Throttled():
+            wait = policy.clamp_retry_after_s(outcome.retry_after_s)
+            if _waited_out(attempt, policy, now):
+                return _given_up(circuit.NONE, policy)
+            return Decision(
+                status.OWED,
+                uses_attempt=False,
+                circuit=circuit.NONE,
+                next_attempt_at=now + timedelta(seconds=wait),
+                gate_s=wait,
+            )
+        case Permanent():
+            return Decision(status.FAILED, uses_attempt=True, circuit=circuit.SUCCESS)
+        case Suppressed():
+            return Decision(status.SUPPRESSED, uses_attempt=True, circuit=circuit.SUCCESS)
+        case Configuration(scope=Scope.SENDER):
+            return Decision(status.OWED, uses_attempt=False, circuit=circuit.SUCCESS, pauses_send=True)
+        case Configuration():
+            if _waited_out(attempt, policy, now):
+                return _given_up(circuit.ISOLATE, policy)
+            again = now + timedelta(seconds=policy.configuration_recheck_s)
+            return Decision(status.OWED, uses_attempt=False, circuit=circuit.ISOLATE, next_attempt_at=again)
+        case Ambiguous():
+            mark = circuit.FAILURE if outcome.timed_out or outcome.code.startswith("http_5") else circuit.NONE
+            return Decision(status.UNSURE, uses_attempt=True, circuit=mark)
+        case NotAttempted():
+            return Decision(status.OWED, uses_attempt=False, circuit=circuit.NONE)
+        case _:
+            assert_never(outcome)
+
+
+def _backoff(
+    attempt: Attempt, policy: RetryPolicy, *, burns: bool, now: datetime, jitter: float, circuit: CircuitMark
+) -> Decision:
+    used = attempt.count + 1 if burns else attempt.count
+    if used >= policy.max_attempts:
+        return Decision(DeliveryStatus.DEAD_LETTERED, uses_attempt=burns, circuit=circuit)
+    if not burns and _waited_out(attempt, policy, now):
+        return _given_up(circuit, policy)
+    delay = policy.backoff_s(max(used, 1)) * (1.0 + policy.jitter_share * jitter)
+    return Decision(
+        DeliveryStatus.RETRYING,
+        uses_attempt=burns,
+        circuit=circuit,
+        next_attempt_at=now + timedelta(seconds=delay),
+    )
+
+
+def _waited_out(attempt: Attempt, policy: RetryPolicy, now: datetime) -> bool:
+    return (now - attempt.owed_since).total_seconds() >= policy.max_outage_wait_s
+
+
+def _given_up(circuit: CircuitMark, policy: RetryPolicy) -> Decision:
+    hours = policy.max_outage_wait_s / 3600
+    return Decision(
+        DeliveryStatus.DEAD_LETTERED,
+        uses_attempt=False,
+        circuit=circuit,
+        reason=f"the provider took nothing for {hours:g} h (MAX_OUTAGE_WAIT_HOURS)",
+    )

@@ -1,0 +1,99 @@
+"""The states of sends and deliveries, and the edges between them. docs/state-machine.md draws them."""
+
+from enum import StrEnum
+
+
+class Channel(StrEnum):
+    """How a delivery travels."""
+
+    EMAIL = "email"
+    SMS = "sms"
+
+
+class Lane(StrEnum):
+    """Which queues a send uses; fixed at acceptance."""
+
+    SINGLE = "single"
+    BULK = "bulk"
+
+
+class Mode(StrEnum):
+    """What a key may reach: a test key's sends go to the sandbox and nowhere else."""
+
+    LIVE = "live"
+    TEST = "test"
+
+
+class SendStatus(StrEnum):
+    """One submission's state."""
+
+    PENDING = "pending"
+    QUEUED = "queued"
+    SCHEDULED = "scheduled"
+    SENDING = "sending"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+
+
+class DeliveryStatus(StrEnum):
+    """What is known of one owed delivery."""
+
+    OWED = "owed"
+    SENDING = "sending"
+    RETRYING = "retrying"
+    SENT = "sent"
+    FAILED = "failed"
+    DEAD_LETTERED = "dead_lettered"
+    UNSURE = "unsure"
+    SUPPRESSED = "suppressed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+#: A delivery in one of these may still be called by the machine.
+OPEN = frozenset({DeliveryStatus.OWED, DeliveryStatus.SENDING, DeliveryStatus.RETRYING})
+#: A delivery in one of these leaves it only by a person, or by late proof.
+SETTLED = frozenset(DeliveryStatus) - OPEN
+
+#: Every edge a delivery may take.
+DELIVERY_EDGES: frozenset[tuple[DeliveryStatus, DeliveryStatus]] = frozenset(
+    [
+        *((source, DeliveryStatus.SENDING) for source in (DeliveryStatus.OWED, DeliveryStatus.RETRYING)),
+        *(
+            (source, target)
+            for source in (DeliveryStatus.OWED, DeliveryStatus.RETRYING)
+            for target in (
+                DeliveryStatus.CANCELLED,
+                DeliveryStatus.EXPIRED,
+                DeliveryStatus.SUPPRESSED,
+                DeliveryStatus.FAILED,
+            )
+        ),
+        *(
+            (DeliveryStatus.SENDING, target)
+            for target in (
+                DeliveryStatus.OWED,
+                DeliveryStatus.RETRYING,
+                DeliveryStatus.SENT,
+                DeliveryStatus.FAILED,
+                DeliveryStatus.DEAD_LETTERED,
+                DeliveryStatus.UNSURE,
+                DeliveryStatus.SUPPRESSED,
+            )
+        ),
+        *(
+            (DeliveryStatus.UNSURE, target)
+            for target in (
+                DeliveryStatus.SENT,
+                DeliveryStatus.OWED,
+                DeliveryStatus.RETRYING,
+                DeliveryStatus.FAILED,
+                DeliveryStatus.DEAD_LETTERED,
+                DeliveryStatus.SUPPRESSED,
+            )
+        ),
+        (DeliveryStatus.FAILED, DeliveryStatus.OWED),
+        (DeliveryStatus.DEAD_LETTERED, DeliveryStatus.OWED),
+    ]
+)

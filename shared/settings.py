@@ -1,0 +1,443 @@
+"""
+Every knob of the product: its unit, its range, its reason. Read once per process entry and passed down.
+
+`load()` is the only reader of the environment. All faults are reported together, secrets masked, in one
+`SettingsError` whose text names each variable and its remedy. docs/configuration.md is generated from here.
+"""
+
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class SettingsError(Exception):
+    """The environment does not make a valid configuration; the text lists every fault."""
+
+
+class Settings(BaseSettings):
+    """The configuration of one process; frozen. Field name in capitals = environment variable."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="ignore", env_ignore_empty=True, case_sensitive=False
+    )
+
+    # --- stores -------------------------------------------------------------------------------------------
+    database_url: SecretStr = Field(
+        description="Postgres (15 or newer), the ledger of what is owed. `postgres://` and `postgresql://` both work.",
+    )
+    redis_url: SecretStr = Field(
+        description="Redis (7 or newer) or Valkey, transport and shared state. `redis://` or `rediss://`."
+    )
+    redis_namespace: str = Field(
+        "tidings",
+        pattern=r"^[a-z0-9_-]{1,40}$",
+        description="Prefix of every Redis key, so that two installations can share a server.",
+    )
+    db_pool_size: int = Field(
+        8,
+        ge=1,
+        le=64,
+        description="Most connections per process to Postgres. None is held across a provider call, so 8 serve many threads.",
+    )
+
+    # --- this installation --------------------------------------------------------------------------------
+    environment: str = Field(
+        "development",
+        pattern=r"^[A-Za-z0-9 _-]{1,30}$",
+        description="Shown beside the product name on every page.",
+    )
+    public_url: str | None = Field(
+        None,
+        description="How the outside reaches the web process (https://…), for provider callbacks and links. No callbacks without it.",
+    )
+    secret_key: SecretStr | None = Field(
+        None,
+        description="Signs admin sessions and page cursors; at least 32 characters. Without it each start makes its own.",
+    )
+    log_format: Literal["auto", "json", "text"] = Field(
+        "auto", description="`auto`: readable in a terminal, JSON lines elsewhere."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Least severe level that is written."
+    )
+
+    # --- acceptance ---------------------------------------------------------------------------------------
+    api_max_recipients: int = Field(
+        1_000_000, ge=1, le=10_000_000, description="Most recipients of one submission over all its channels."
+    )
+    api_max_body_bytes: int = Field(
+        256 * 1024 * 1024, ge=1024, le=4 * 1024**3, description="Largest body of a submission, in bytes."
+    )
+    api_max_faults: int = Field(
+        1_000, ge=1, le=100_000, description="Most faults listed in one answer; the rest are counted."
+    )
+    template_max_bytes: int = Field(
+        1024 * 1024,
+        ge=100,
+        le=20 * 1024 * 1024,
+        description="Largest subject, text or html template, in bytes.",
+    )
+    idempotency_key_ttl_hours: int = Field(
+        24, ge=1, le=24 * 30, description="How long an Idempotency-Key is remembered, in hours."
+    )
+    batch_size: int = Field(
+        25,
+        ge=1,
+        le=1000,
+        description="Deliveries of a batch: the unit of lease and progress, fixed at acceptance.",
+    )
+    single_lane_max_recipients: int = Field(
+        25,
+        ge=0,
+        le=1000,
+        description="Sends up to this many recipients take the single lane, which bulk never holds up.",
+    )
+
+    # --- sending ------------------------------------------------------------------------------------------
+    window_max: int = Field(
+        100,
+        ge=1,
+        le=500,
+        description="Most calls of one window (one claim); memory and unknown outcomes after a crash are bounded by it.",
+    )
+    chains_per_send: int = Field(
+        4, ge=1, le=64, description="Chains that may work on one bulk send at the same time."
+    )
+    chain_budget_ms: int = Field(
+        20_000,
+        ge=100,
+        le=300_000,
+        description="How long a chain works before it hands its successor to the queue, so that tenants take turns; milliseconds.",
+    )
+    lease_ms: int = Field(
+        15_000,
+        ge=2_000,
+        le=300_000,
+        description="A worker process that has not renewed for this long holds nothing any more; milliseconds.",
+    )
+    lease_renew_ms: int = Field(
+        5_000, ge=500, le=60_000, description="How often a worker process renews its lease; milliseconds."
+    )
+    due_work_interval_ms: int = Field(
+        2_000, ge=200, le=60_000, description="How often due work is looked for in Postgres; milliseconds."
+    )
+
+    # --- retries ------------------------------------------------------------------------------------------
+    retry_base_delay_ms: int = Field(
+        300_000,
+        ge=1,
+        le=86_400_000,
+        description="First backoff; doubles with each failure: 5, 10, 20, 40 min; milliseconds.",
+    )
+    max_delivery_attempts: int = Field(
+        5, ge=1, le=20, description="The attempt that fails last: then the delivery is dead-lettered."
+    )
+    retry_jitter_percent: int = Field(
+        10, ge=0, le=100, description="Random part added on top of a backoff, never below it; percent."
+    )
+    email_retry_base_delay_ms: int | None = Field(
+        None, ge=1, le=86_400_000, description="RETRY_BASE_DELAY_MS for e-mail alone."
+    )
+    email_max_delivery_attempts: int | None = Field(
+        None, ge=1, le=20, description="MAX_DELIVERY_ATTEMPTS for e-mail alone."
+    )
+    sms_retry_base_delay_ms: int | None = Field(
+        None, ge=1, le=86_400_000, description="RETRY_BASE_DELAY_MS for SMS alone."
+    )
+    sms_max_delivery_attempts: int | None = Field(
+        None, ge=1, le=20, description="MAX_DELIVERY_ATTEMPTS for SMS alone."
+    )
+    max_outage_wait_hours: int = Field(
+        72,
+        ge=1,
+        le=24 * 30,
+        description="How long a delivery waits for a provider that takes nothing before it is given up; hours.",
+    )
+    retry_after_min_ms: int = Field(
+        1_000, ge=0, le=60_000, description="Shortest Retry-After that is believed; milliseconds."
+    )
+    retry_after_max_ms: int = Field(
+        3_600_000, ge=1_000, le=86_400_000, description="Longest Retry-After that is believed; milliseconds."
+    )
+    retry_after_default_ms: int = Field(
+        30_000,
+        ge=0,
+        le=3_600_000,
+        description="Wait after a throttling answer without Retry-After; milliseconds.",
+    )
+    poison_guard_count: int = Field(
+        5,
+        ge=0,
+        le=1000,
+        description="A send is paused after this many equal message faults in it; 0 switches it off.",
+    )
+
+    # --- circuit and cap ----------------------------------------------------------------------------------
+    circuit_failures: int = Field(
+        5, ge=1, le=1000, description="Failures inside CIRCUIT_WINDOW_MS that open a provider's circuit."
+    )
+    circuit_window_ms: int = Field(
+        10_000, ge=100, le=600_000, description="Window of the circuit's count; milliseconds."
+    )
+    circuit_reset_ms: int = Field(
+        30_000,
+        ge=100,
+        le=3_600_000,
+        description="An open circuit lets one probe through after this long; milliseconds.",
+    )
+    configuration_recheck_ms: int = Field(
+        300_000,
+        ge=1_000,
+        le=86_400_000,
+        description="A provider isolated by a configuration error is looked at again after this long; milliseconds.",
+    )
+    single_lane_reserved_percent: int = Field(
+        20, ge=0, le=90, description="Share of a provider's cap kept for single sends; percent, rounded up."
+    )
+
+    # --- providers ----------------------------------------------------------------------------------------
+    email_provider: Literal["none", "sandbox", "smtp", "ches"] = Field(
+        "none", description="Who takes live e-mail."
+    )
+    sms_provider: Literal["none", "sandbox", "twilio", "acs"] = Field(
+        "none", description="Who takes live SMS."
+    )
+    email_from: str | None = Field(
+        None,
+        description="Sender of e-mails whose send names none: `name@example.com` or `Name <name@example.com>`.",
+    )
+    message_id_domain: str | None = Field(
+        None, description="Domain of Message-ID. Default: the sender's domain."
+    )
+
+    ches_base_url: str | None = Field(None, description="CHES, up to and with the version: https://…/api/v1.")
+    ches_token_url: str | None = Field(None, description="OAuth2 token endpoint of CHES.")
+    ches_client_id: str | None = Field(
+        None, description="OAuth2 client of CHES; must be the same for sending and looking up."
+    )
+    ches_client_secret: SecretStr | None = Field(None, description="Secret of CHES_CLIENT_ID.")
+    ches_timeout_ms: int = Field(
+        120_000, ge=100, le=600_000, description="Total time of one CHES call; milliseconds."
+    )
+    ches_connect_timeout_ms: int = Field(
+        5_000, ge=50, le=60_000, description="Time to connect to CHES; milliseconds."
+    )
+    ches_max_concurrent_requests: int = Field(
+        5,
+        ge=0,
+        le=10_000,
+        description="Calls in flight to CHES over all processes; it takes about one mail a second however many arrive. 0: no cap.",
+    )
+
+    smtp_host: str | None = Field(None, description="Relay's host name.")
+    smtp_port: int = Field(587, ge=1, le=65_535, description="Relay's port.")
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        "starttls",
+        description="`starttls`: required, never falls back to clear text; `tls`: from the first byte; `none`: plain, for loopback and private nets.",
+    )
+    smtp_username: str | None = Field(None, description="AUTH user; none: no AUTH.")
+    smtp_password: SecretStr | None = Field(None, description="Password of SMTP_USERNAME.")
+    smtp_ca_file: str | None = Field(
+        None,
+        description="PEM file of the authority that signed the relay's certificate, where it is not a public one.",
+    )
+    smtp_connect_timeout_ms: int = Field(
+        10_000, ge=50, le=300_000, description="Time to connect and be greeted; milliseconds."
+    )
+    smtp_timeout_ms: int = Field(
+        60_000, ge=100, le=600_000, description="Time of one SMTP command; milliseconds."
+    )
+    smtp_final_dot_timeout_ms: int = Field(
+        300_000,
+        ge=100,
+        le=900_000,
+        description="Time to wait for the answer to the final dot (RFC 5321 §4.5.3.2.6 asks for patience); milliseconds.",
+    )
+    smtp_max_concurrent_requests: int = Field(
+        20, ge=0, le=10_000, description="Connections in use to the relay over all processes; 0: no cap."
+    )
+    smtp_connections_per_process: int = Field(
+        20, ge=1, le=200, description="Connections one worker process keeps to the relay."
+    )
+
+    twilio_base_url: str = Field("https://api.twilio.com", description="Twilio's API host.")
+    twilio_account_sid: str | None = Field(None, description="Twilio account (AC…).")
+    twilio_auth_token: SecretStr | None = Field(
+        None, description="Auth token of the account: calls, and the signature of callbacks."
+    )
+    twilio_from: str | None = Field(None, description="Sending number in E.164, or a sender id.")
+    twilio_messaging_service_sid: str | None = Field(
+        None, description="Messaging service (MG…) instead of TWILIO_FROM."
+    )
+    twilio_timeout_ms: int = Field(
+        15_000, ge=100, le=600_000, description="Total time of one Twilio call; milliseconds."
+    )
+    twilio_max_concurrent_requests: int = Field(
+        50, ge=0, le=10_000, description="Calls in flight to Twilio over all processes; 0: no cap."
+    )
+
+    acs_endpoint: str | None = Field(
+        None, description="Azure Communication Services resource, https://….communication.azure.com."
+    )
+    acs_access_key: SecretStr | None = Field(None, description="Access key of the resource (base64).")
+    acs_from: str | None = Field(None, description="Sending number in E.164, short code or sender id.")
+    acs_timeout_ms: int = Field(
+        15_000, ge=100, le=600_000, description="Total time of one ACS call; milliseconds."
+    )
+    acs_max_concurrent_requests: int = Field(
+        20, ge=0, le=10_000, description="Calls in flight to ACS over all processes; 0: no cap."
+    )
+
+    sandbox_latency_ms: int = Field(
+        0,
+        ge=0,
+        le=60_000,
+        description="How long the sandbox takes for a call, for trying and load tests; milliseconds.",
+    )
+    sandbox_keep_messages: int = Field(
+        10_000, ge=0, le=1_000_000, description="Most messages the sandbox inbox keeps; the oldest go first."
+    )
+    sandbox_keep_hours: int = Field(
+        72, ge=1, le=24 * 365, description="Age at which the sandbox inbox forgets a message; hours."
+    )
+    sandbox_max_concurrent_requests: int = Field(
+        0, ge=0, le=10_000, description="Cap of the sandbox over all processes, for trying the cap; 0: none."
+    )
+
+    # --- processes ----------------------------------------------------------------------------------------
+    queue_shutdown_drain_ms: int = Field(
+        25_000,
+        ge=1_000,
+        le=3_600_000,
+        description="On SIGTERM a worker finishes and gives back within this time; below PLATFORM_GRACE_MS; milliseconds.",
+    )
+    platform_grace_ms: int = Field(
+        30_000,
+        ge=2_000,
+        le=3_600_000,
+        description="The platform kills this long after SIGTERM (Heroku: 30 s); milliseconds.",
+    )
+    queue_max_stalled_count: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="A message redelivered this often without finishing is set aside; the ledger keeps its work.",
+    )
+    queue_metrics_max_data_points: int = Field(
+        1_440, ge=10, le=100_000, description="Minutes of per-queue figures kept in Redis."
+    )
+    worker_heartbeat_timeout_ms: int = Field(
+        20_000,
+        ge=5_000,
+        le=600_000,
+        description="Redis messages of a worker silent for this long go to another; milliseconds.",
+    )
+
+    # --- reconciler ---------------------------------------------------------------------------------------
+    delivery_reconcile_interval_ms: int = Field(
+        60_000, ge=1_000, le=3_600_000, description="Time between two reconciler passes; milliseconds."
+    )
+    delivery_reconcile_stale_ms: int = Field(
+        600_000,
+        ge=10_000,
+        le=86_400_000,
+        description="Work held without progress for this long is stuck; milliseconds.",
+    )
+    delivery_reconcile_max_attempts: int = Field(
+        5,
+        ge=1,
+        le=100,
+        description="After this many recoveries without progress the rest of a batch is failed.",
+    )
+    delivery_reconcile_pending_stale_ms: int = Field(
+        30_000,
+        ge=1_000,
+        le=86_400_000,
+        description="An accepted send nobody picked up is found after this long; milliseconds.",
+    )
+
+    # --- load test ----------------------------------------------------------------------------------------
+    loadtest_mode: bool = Field(
+        False,
+        description="Opens POST /api/v1/loadtest/bind, which binds a credential to a tenant. Never in production.",
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_scheme(cls, value: SecretStr) -> SecretStr:
+        scheme = urlsplit(value.get_secret_value()).scheme
+        if scheme not in {"postgres", "postgresql"}:
+            raise ValueError(f"needs postgres:// or postgresql://, not {scheme or 'no scheme'}://")
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _redis_scheme(cls, value: SecretStr) -> SecretStr:
+        scheme = urlsplit(value.get_secret_value()).scheme
+        if scheme not in {"redis", "rediss", "unix"}:
+            raise ValueError(f"needs redis://, rediss:// or unix://, not {scheme or 'no scheme'}://")
+        return value
+
+    @field_validator("public_url", "ches_base_url", "ches_token_url", "twilio_base_url", "acs_endpoint")
+    @classmethod
+    def _http_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
+            raise ValueError("needs http(s)://host[/path], without user, password or query")
+        return value.rstrip("/")
+
+    @field_validator("secret_key")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < 32:  # noqa: PLR2004
+            raise ValueError(
+                "needs at least 32 characters; make one with: python3 -c 'import secrets; print(secrets.token_hex(32))'"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        faults = []
+        if self.lease_ms < 2 * self.lease_renew_ms:
+            faults.append(
+                "LEASE_MS must be at least twice LEASE_RENEW_MS, or one late renewal loses the lease"
+            )
+        if self.queue_shutdown_drain_ms >= self.platform_grace_ms:
+            faults.append(
+                "QUEUE_SHUTDOWN_DRAIN_MS must be below PLATFORM_GRACE_MS, or the platform kills a worker before it has given back"
+            )
+        longest = max(
+            self.ches_timeout_ms, self.smtp_final_dot_timeout_ms, self.twilio_timeout_ms, self.acs_timeout_ms
+        )
+        if self.delivery_reconcile_stale_ms <= longest:
+            faults.append(
+                f"DELIVERY_RECONCILE_STALE_MS must be above the longest provider timeout ({longest} ms), or live calls look stuck"
+            )
+        if self.retry_after_min_ms > self.retry_after_max_ms:
+            faults.append("RETRY_AFTER_MIN_MS must not be above RETRY_AFTER_MAX_MS")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+
+def load(**overrides: object) -> Settings:
+    """
+    Read the environment once.
+
+    Raises: SettingsError naming every variable at fault; values of secrets are not in its text.
+    """
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]  # pydantic checks them
+    except ValidationError as error:
+        lines = []
+        for fault in error.errors(include_url=False, include_input=False, include_context=False):
+            place = ".".join(str(part) for part in fault["loc"]).upper() or "together"
+            message = fault["msg"].removeprefix("Value error, ")
+            if fault["type"] == "missing":
+                message = "is not set"
+            lines.append(f"  {place}: {message}")
+        raise SettingsError("The settings are not valid:\n" + "\n".join(lines)) from None
