@@ -19,9 +19,7 @@ class SettingsError(Exception):
 class Settings(BaseSettings):
     """The configuration of one process; frozen. Field name in capitals = environment variable."""
 
-    model_config = SettingsConfigDict(
-        frozen=True, extra="ignore", env_ignore_empty=True, case_sensitive=False
-    )
+    model_config = SettingsConfigDict(frozen=True, extra="ignore", env_ignore_empty=True, case_sensitive=False)
 
     # --- stores -------------------------------------------------------------------------------------------
     database_url: SecretStr = Field(
@@ -102,9 +100,7 @@ class Settings(BaseSettings):
         le=500,
         description="Most calls of one window (one claim); memory and unknown outcomes after a crash are bounded by it.",
     )
-    chains_per_send: int = Field(
-        4, ge=1, le=64, description="Chains that may work on one bulk send at the same time."
-    )
+    chains_per_send: int = Field(4, ge=1, le=64, description="Chains that may work on one bulk send at the same time.")
     chain_budget_ms: int = Field(
         20_000,
         ge=100,
@@ -146,9 +142,7 @@ class Settings(BaseSettings):
     sms_retry_base_delay_ms: int | None = Field(
         None, ge=1, le=86_400_000, description="RETRY_BASE_DELAY_MS for SMS alone."
     )
-    sms_max_delivery_attempts: int | None = Field(
-        None, ge=1, le=20, description="MAX_DELIVERY_ATTEMPTS for SMS alone."
-    )
+    sms_max_delivery_attempts: int | None = Field(None, ge=1, le=20, description="MAX_DELIVERY_ATTEMPTS for SMS alone.")
     max_outage_wait_hours: int = Field(
         72,
         ge=1,
@@ -198,19 +192,13 @@ class Settings(BaseSettings):
     )
 
     # --- providers ----------------------------------------------------------------------------------------
-    email_provider: Literal["none", "sandbox", "smtp", "ches"] = Field(
-        "none", description="Who takes live e-mail."
-    )
-    sms_provider: Literal["none", "sandbox", "twilio", "acs"] = Field(
-        "none", description="Who takes live SMS."
-    )
+    email_provider: Literal["none", "sandbox", "smtp", "ches"] = Field("none", description="Who takes live e-mail.")
+    sms_provider: Literal["none", "sandbox", "twilio", "acs"] = Field("none", description="Who takes live SMS.")
     email_from: str | None = Field(
         None,
         description="Sender of e-mails whose send names none: `name@example.com` or `Name <name@example.com>`.",
     )
-    message_id_domain: str | None = Field(
-        None, description="Domain of Message-ID. Default: the sender's domain."
-    )
+    message_id_domain: str | None = Field(None, description="Domain of Message-ID. Default: the sender's domain.")
 
     ches_base_url: str | None = Field(None, description="CHES, up to and with the version: https://…/api/v1.")
     ches_token_url: str | None = Field(None, description="OAuth2 token endpoint of CHES.")
@@ -218,12 +206,8 @@ class Settings(BaseSettings):
         None, description="OAuth2 client of CHES; must be the same for sending and looking up."
     )
     ches_client_secret: SecretStr | None = Field(None, description="Secret of CHES_CLIENT_ID.")
-    ches_timeout_ms: int = Field(
-        120_000, ge=100, le=600_000, description="Total time of one CHES call; milliseconds."
-    )
-    ches_connect_timeout_ms: int = Field(
-        5_000, ge=50, le=60_000, description="Time to connect to CHES; milliseconds."
-    )
+    ches_timeout_ms: int = Field(120_000, ge=100, le=600_000, description="Total time of one CHES call; milliseconds.")
+    ches_connect_timeout_ms: int = Field(5_000, ge=50, le=60_000, description="Time to connect to CHES; milliseconds.")
     ches_max_concurrent_requests: int = Field(
         5,
         ge=0,
@@ -246,9 +230,7 @@ class Settings(BaseSettings):
     smtp_connect_timeout_ms: int = Field(
         10_000, ge=50, le=300_000, description="Time to connect and be greeted; milliseconds."
     )
-    smtp_timeout_ms: int = Field(
-        60_000, ge=100, le=600_000, description="Time of one SMTP command; milliseconds."
-    )
+    smtp_timeout_ms: int = Field(60_000, ge=100, le=600_000, description="Time of one SMTP command; milliseconds.")
     smtp_final_dot_timeout_ms: int = Field(
         300_000,
         ge=100,
@@ -283,9 +265,7 @@ class Settings(BaseSettings):
     )
     acs_access_key: SecretStr | None = Field(None, description="Access key of the resource (base64).")
     acs_from: str | None = Field(None, description="Sending number in E.164, short code or sender id.")
-    acs_timeout_ms: int = Field(
-        15_000, ge=100, le=600_000, description="Total time of one ACS call; milliseconds."
-    )
+    acs_timeout_ms: int = Field(15_000, ge=100, le=600_000, description="Total time of one ACS call; milliseconds.")
     acs_max_concurrent_requests: int = Field(
         20, ge=0, le=10_000, description="Calls in flight to ACS over all processes; 0: no cap."
     )
@@ -403,16 +383,12 @@ class Settings(BaseSettings):
     def _fits_together(self) -> Self:
         faults = []
         if self.lease_ms < 2 * self.lease_renew_ms:
-            faults.append(
-                "LEASE_MS must be at least twice LEASE_RENEW_MS, or one late renewal loses the lease"
-            )
+            faults.append("LEASE_MS must be at least twice LEASE_RENEW_MS, or one late renewal loses the lease")
         if self.queue_shutdown_drain_ms >= self.platform_grace_ms:
             faults.append(
                 "QUEUE_SHUTDOWN_DRAIN_MS must be below PLATFORM_GRACE_MS, or the platform kills a worker before it has given back"
             )
-        longest = max(
-            self.ches_timeout_ms, self.smtp_final_dot_timeout_ms, self.twilio_timeout_ms, self.acs_timeout_ms
-        )
+        longest = max(self.ches_timeout_ms, self.smtp_final_dot_timeout_ms, self.twilio_timeout_ms, self.acs_timeout_ms)
         if self.delivery_reconcile_stale_ms <= longest:
             faults.append(
                 f"DELIVERY_RECONCILE_STALE_MS must be above the longest provider timeout ({longest} ms), or live calls look stuck"

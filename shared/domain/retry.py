@@ -82,9 +82,7 @@ class Decision:
     reason: str = ""
 
 
-def decide(
-    outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: datetime, jitter: float
-) -> Decision:
+def decide(outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: datetime, jitter: float) -> Decision:
     """
     Decide what happens to a delivery after an attempt.
 
