@@ -1,0 +1,83 @@
+"""Connections to Postgres: one pool per process, timeouts on every session, transactions by `with`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg_pool import ConnectionPool
+
+#: Milliseconds. A statement of the request path or a worker that takes longer is a fault, not patience.
+STATEMENT_TIMEOUT_MS = 60_000
+#: Milliseconds. Nobody may keep a snapshot open while idle: dead rows could not be cleaned up.
+IDLE_IN_TRANSACTION_TIMEOUT_MS = 60_000
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def conninfo(url: str) -> str:
+    """A URL libpq understands, from `postgres://` or `postgresql://`."""
+    return urlunsplit(urlsplit(url)._replace(scheme="postgresql"))
+
+
+def sqlalchemy_url(url: str) -> str:
+    """The same address for SQLAlchemy, naming the psycopg 3 driver."""
+    return urlunsplit(urlsplit(url)._replace(scheme="postgresql+psycopg"))
+
+
+class Ledger:
+    """
+    The pool of one process.
+
+    Connections are checked before use (a restarted Postgres costs nobody an error), rolled back and reset
+    after it. `transaction()` commits at the end of its block and rolls back on an exception.
+    """
+
+    def __init__(self, url: str, *, size: int, name: str) -> None:
+        self.pool: ConnectionPool[Connection] = ConnectionPool(
+            conninfo(url),
+            min_size=0,
+            max_size=size,
+            open=False,
+            timeout=10.0,
+            max_idle=120.0,
+            check=ConnectionPool.check_connection,
+            name=name,
+            kwargs={
+                "application_name": name,
+                "connect_timeout": 5,
+                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
+                f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} -c timezone=UTC",
+                "keepalives_idle": 30,
+            },
+        )
+
+    def open(self) -> None:
+        """Start the pool; does not wait for Postgres."""
+        self.pool.open(wait=False)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.pool.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """
+        Lend a connection inside one transaction.
+
+        Raises: psycopg.OperationalError or psycopg_pool.PoolTimeout when Postgres is away.
+        """
+        with self.pool.connection() as connection:
+            yield connection
+
+    @contextmanager
+    def autocommit(self) -> Iterator[Connection]:
+        """Lend a connection whose every statement is its own transaction: one round trip each."""
+        with self.pool.connection() as connection:
+            connection.autocommit = True
+            try:
+                yield connection
+            finally:
+                if not connection.closed:
+                    connection.autocommit = False

@@ -1,0 +1,379 @@
+"""
+The ledger's tables, for Alembic and for the admin's reads; every change of state is a named query in `sql/`.
+
+Two rules of shape (ADR-0003): `batch` is the small table that work is found in; `delivery`, the big one,
+carries no index and no foreign key whose columns change, so that its updates stay HOT (fillfactor 70).
+"""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
+
+
+def _one_of(column: str, values: type[Channel | DeliveryStatus | Lane | Mode | SendStatus]) -> str:
+    return f"{column} IN ({', '.join(repr(str(value.value)) for value in values)})"
+
+
+class Base(DeclarativeBase):
+    """Naming convention and types shared by all tables."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012  # SQLAlchemy reads it from the class
+        str: Text,
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+        UUID: Uuid,
+        bytes: LargeBinary,
+    }
+
+
+_NOW = func.now()
+
+
+class Tenant(Base):
+    """An application that hands in sends."""
+
+    __tablename__ = "tenant"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    default_region: Mapped[str | None]
+    email_from: Mapped[str | None]
+    sms_from: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+    __table_args__ = (CheckConstraint("default_region ~ '^[A-Z]{2}$'", name="region"),)
+
+
+class ApiKey(Base):
+    """A key of a tenant; only its hash is kept. `tenant_id` is empty for a load-test credential not yet bound."""
+
+    __tablename__ = "api_key"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    tenant_id: Mapped[int | None] = mapped_column(ForeignKey("tenant.id"))
+    name: Mapped[str]
+    mode: Mapped[str]
+    prefix: Mapped[str]
+    hash: Mapped[bytes] = mapped_column(unique=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    last_used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+    __table_args__ = (CheckConstraint(_one_of("mode", Mode), name="mode"), Index(None, "tenant_id"))
+
+
+class Send(Base):
+    """One submission. `content` holds the templates per channel, `accepted` the count per channel."""
+
+    __tablename__ = "send"
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    tenant_id: Mapped[int] = mapped_column(ForeignKey("tenant.id"))
+    api_key_id: Mapped[int] = mapped_column(ForeignKey("api_key.id"))
+    mode: Mapped[str]
+    lane: Mapped[str]
+    status: Mapped[str]
+    name: Mapped[str | None]
+    content: Mapped[dict[str, Any]]
+    params: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    accepted: Mapped[dict[str, Any]]
+    duplicates: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    segments: Mapped[int | None]
+    send_at: Mapped[datetime | None]
+    valid_until: Mapped[datetime | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    queued_at: Mapped[datetime | None]
+    started_at: Mapped[datetime | None]
+    completed_at: Mapped[datetime | None]
+    cancelled_at: Mapped[datetime | None]
+    paused_at: Mapped[datetime | None]
+    pause_reason: Mapped[str | None]
+    settled_counts: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("status", SendStatus), name="status"),
+        CheckConstraint(_one_of("mode", Mode), name="mode"),
+        CheckConstraint(_one_of("lane", Lane), name="lane"),
+        CheckConstraint("(status = 'completed') = (completed_at IS NOT NULL)", name="completed_at"),
+        CheckConstraint("(status = 'cancelled') = (cancelled_at IS NOT NULL)", name="cancelled_at"),
+        CheckConstraint("(status = 'paused') = (paused_at IS NOT NULL)", name="paused_at"),
+        CheckConstraint("status <> 'scheduled' OR send_at IS NOT NULL", name="scheduled"),
+        CheckConstraint("status NOT IN ('sending', 'completed') OR started_at IS NOT NULL", name="started_at"),
+        Index("ix_send_tenant", "tenant_id", text("id DESC")),
+        Index("ix_send_tenant_status", "tenant_id", "status", text("id DESC")),
+        Index(
+            "ix_send_active",
+            "id",
+            postgresql_where=text("status IN ('pending', 'queued', 'scheduled', 'sending', 'paused')"),
+        ),
+        Index("ix_send_cancelling", "id", postgresql_where=text("status = 'cancelled' AND settled_counts IS NULL")),
+    )
+
+
+class Batch(Base):
+    """
+    A fixed slice of one channel of a send: the unit of lease and progress.
+
+    `due_at` is the earliest moment one of its rows may be claimed, empty when none is owed or retrying.
+    The counts sum to last_row − first_row + 1 at every commit.
+    """
+
+    __tablename__ = "batch"
+    send_id: Mapped[UUID] = mapped_column(ForeignKey("send.id"), primary_key=True)
+    batch_no: Mapped[int] = mapped_column(Integer, primary_key=True)
+    channel: Mapped[str]
+    first_row: Mapped[int]
+    last_row: Mapped[int]
+    due_at: Mapped[datetime | None]
+    holder: Mapped[UUID | None]
+    leased_at: Mapped[datetime | None]
+    progress_at: Mapped[datetime | None]
+    settled_at: Mapped[datetime | None]
+    recovery_count: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    owed: Mapped[int]
+    sending: Mapped[int] = mapped_column(server_default=text("0"))
+    retrying: Mapped[int] = mapped_column(server_default=text("0"))
+    sent: Mapped[int] = mapped_column(server_default=text("0"))
+    failed: Mapped[int] = mapped_column(server_default=text("0"))
+    dead_lettered: Mapped[int] = mapped_column(server_default=text("0"))
+    unsure: Mapped[int] = mapped_column(server_default=text("0"))
+    suppressed: Mapped[int] = mapped_column(server_default=text("0"))
+    cancelled: Mapped[int] = mapped_column(server_default=text("0"))
+    expired: Mapped[int] = mapped_column(server_default=text("0"))
+
+    __table_args__ = (
+        CheckConstraint(_one_of("channel", Channel), name="channel"),
+        CheckConstraint(
+            "owed >= 0 AND sending >= 0 AND retrying >= 0 AND sent >= 0 AND failed >= 0 AND dead_lettered >= 0"
+            " AND unsure >= 0 AND suppressed >= 0 AND cancelled >= 0 AND expired >= 0"
+            " AND owed + sending + retrying + sent + failed + dead_lettered + unsure + suppressed + cancelled + expired"
+            " = last_row - first_row + 1",
+            name="books",
+        ),
+        CheckConstraint("(holder IS NULL) = (leased_at IS NULL)", name="lease"),
+        CheckConstraint("settled_at IS NULL OR owed + sending + retrying = 0", name="settled_at"),
+        Index(
+            "ix_batch_due",
+            "send_id",
+            "channel",
+            "due_at",
+            postgresql_where=text("holder IS NULL AND due_at IS NOT NULL"),
+        ),
+        Index("ix_batch_open", "send_id", "batch_no", postgresql_where=text("settled_at IS NULL")),
+        Index("ix_batch_held", "holder", postgresql_where=text("holder IS NOT NULL")),
+        {"postgresql_with": {"fillfactor": "70"}},
+    )
+
+
+class Delivery(Base):
+    """What is owed to one recipient on one channel. Its public id is `<send_id>.<row_no>`."""
+
+    __tablename__ = "delivery"
+    send_id: Mapped[UUID] = mapped_column(primary_key=True)
+    row_no: Mapped[int] = mapped_column(Integer, primary_key=True)
+    channel: Mapped[str]
+    status: Mapped[str] = mapped_column(server_default=text("'owed'"))
+    address: Mapped[str]
+    params: Mapped[dict[str, Any] | None]
+    reference: Mapped[str | None]
+    segments: Mapped[int | None] = mapped_column(SmallInteger)
+    attempt_count: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    epoch: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    claim_id: Mapped[UUID | None]
+    next_attempt_at: Mapped[datetime | None]
+    first_attempt_at: Mapped[datetime | None]
+    last_attempt_at: Mapped[datetime | None]
+    settled_at: Mapped[datetime | None]
+    provider: Mapped[str | None]
+    provider_ref: Mapped[str | None]
+    last_error: Mapped[str | None]
+    receipt_status: Mapped[str | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("status", DeliveryStatus), name="status"),
+        CheckConstraint(_one_of("channel", Channel), name="channel"),
+        CheckConstraint("(status = 'sending') = (claim_id IS NOT NULL) OR status = 'unsure'", name="claim"),
+        CheckConstraint("(status IN ('owed', 'sending', 'retrying')) = (settled_at IS NULL)", name="settled_at"),
+        CheckConstraint("status <> 'retrying' OR next_attempt_at IS NOT NULL", name="retrying"),
+        CheckConstraint("status IN ('owed', 'retrying') OR next_attempt_at IS NULL", name="next_attempt_at"),
+        CheckConstraint("char_length(last_error) <= 1024", name="last_error"),
+        {"postgresql_with": {"fillfactor": "70"}},
+    )
+
+
+class Attempt(Base):
+    """
+    Append-only: one row per call that reached a result, and one per claim whose holder died.
+
+    `signature` groups equal failures; empty for an accepted call.
+    """
+
+    __tablename__ = "attempt"
+    send_id: Mapped[UUID] = mapped_column(primary_key=True)
+    row_no: Mapped[int] = mapped_column(Integer, primary_key=True)
+    claim_id: Mapped[UUID] = mapped_column(primary_key=True)
+    epoch: Mapped[int] = mapped_column(SmallInteger)
+    number: Mapped[int] = mapped_column(SmallInteger)
+    channel: Mapped[str]
+    provider: Mapped[str]
+    outcome: Mapped[str]
+    became: Mapped[str]
+    code: Mapped[str | None]
+    detail: Mapped[str | None]
+    signature: Mapped[str | None]
+    provider_ref: Mapped[str | None]
+    started_at: Mapped[datetime]
+    ended_at: Mapped[datetime]
+    evidence: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("became", DeliveryStatus), name="became"),
+        CheckConstraint("char_length(detail) <= 1024", name="detail"),
+        Index("ix_attempt_failures", "ended_at", postgresql_where=text("signature IS NOT NULL")),
+        Index("ix_attempt_signature", "signature", "ended_at", postgresql_where=text("signature IS NOT NULL")),
+    )
+
+
+class FailureGroup(Base):
+    """The title of a failure signature; written once, when the first failure of its kind is recorded."""
+
+    __tablename__ = "failure_group"
+    signature: Mapped[str] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column(SmallInteger)
+    channel: Mapped[str]
+    provider: Mapped[str]
+    outcome: Mapped[str]
+    title: Mapped[str]
+    first_seen_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+
+class Chain(Base):
+    """
+    One message working through the batches of one channel of a send.
+
+    `token` is the id of its current message in Redis and its fence: a message with another token is stale.
+    """
+
+    __tablename__ = "chain"
+    send_id: Mapped[UUID] = mapped_column(ForeignKey("send.id"), primary_key=True)
+    channel: Mapped[str] = mapped_column(primary_key=True)
+    chain_no: Mapped[int] = mapped_column(SmallInteger, primary_key=True)
+    token: Mapped[UUID]
+    holder: Mapped[UUID | None]
+    queued_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    started_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("channel", Channel), name="channel"),
+        CheckConstraint("(holder IS NULL) = (started_at IS NULL)", name="running"),
+        Index("ix_chain_held", "holder", postgresql_where=text("holder IS NOT NULL")),
+    )
+
+
+class Worker(Base):
+    """A process that may hold batches and chains. It holds nothing once `lease_until` has passed."""
+
+    __tablename__ = "worker"
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    started_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    lease_until: Mapped[datetime]
+
+
+class Suppression(Base):
+    """An address a tenant must not be sent to on a channel."""
+
+    __tablename__ = "suppression"
+    tenant_id: Mapped[int] = mapped_column(ForeignKey("tenant.id"), primary_key=True)
+    channel: Mapped[str] = mapped_column(primary_key=True)
+    address: Mapped[str] = mapped_column(primary_key=True)
+    reason: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+    __table_args__ = (CheckConstraint(_one_of("channel", Channel), name="channel"),)
+
+
+class ProviderState(Base):
+    """What the fleet knows of a provider and credential: when it last took anything, and if its set-up is wrong."""
+
+    __tablename__ = "provider_state"
+    provider: Mapped[str] = mapped_column(primary_key=True)
+    credential: Mapped[str] = mapped_column(primary_key=True)
+    last_accepted_at: Mapped[datetime | None]
+    configuration_error: Mapped[str | None]
+    configuration_error_at: Mapped[datetime | None]
+
+
+class IdempotencyKey(Base):
+    """A submission's Idempotency-Key and, once it is answered, the answer."""
+
+    __tablename__ = "idempotency_key"
+    tenant_id: Mapped[int] = mapped_column(ForeignKey("tenant.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[bytes]
+    owner: Mapped[UUID]
+    locked_until: Mapped[datetime]
+    send_id: Mapped[UUID | None]
+    answer: Mapped[dict[str, Any] | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+    __table_args__ = (
+        CheckConstraint("(send_id IS NULL) = (answer IS NULL)", name="answer"),
+        UniqueConstraint("tenant_id", "send_id"),
+        Index(None, "created_at"),
+    )
+
+
+class SandboxMessage(Base):
+    """What the sandbox provider was given; `key` is the message's idempotency key."""
+
+    __tablename__ = "sandbox_message"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    key: Mapped[UUID] = mapped_column(unique=True)
+    channel: Mapped[str]
+    address: Mapped[str]
+    sender: Mapped[str | None]
+    reply_to: Mapped[str | None]
+    subject: Mapped[str | None]
+    text: Mapped[str | None]
+    html: Mapped[str | None]
+    received_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+    __table_args__ = (CheckConstraint(_one_of("channel", Channel), name="channel"), Index(None, "received_at"))
+
+
+class PeriodicSlot(Base):
+    """The newest tick of each periodic job; claiming a tick is one guarded UPDATE, so several clocks are safe."""
+
+    __tablename__ = "periodic_slot"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    slot: Mapped[int] = mapped_column(BigInteger)
+    claimed_at: Mapped[datetime] = mapped_column(server_default=_NOW)
