@@ -1,0 +1,290 @@
+"""
+Many HTTP calls at once from one thread, over libcurl's multi interface with kept connections.
+
+What libcurl would do behind one's back, and why the options below stop it:
+
+- On a reused connection that dies before the first byte of the answer it sends the request again, POST
+  included. A body that comes from READFUNCTION without SEEKFUNCTION cannot be rewound, so it fails with
+  error 65 instead. POSTFIELDS is therefore never used, and a POST without a body takes a fresh connection.
+- It reads proxy settings from the environment, asks for `100-continue` before large bodies and would speak
+  HTTP/2 (whose streams it may retry): all three are off.
+
+Sources: libcurl's CURLOPT_* pages; the second POST is held by a test with exactly that server.
+"""
+
+import errno
+import io
+import json
+import select
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import certifi
+import pycurl
+
+#: bytes of an answer's body kept; a provider's JSON is below 2 kB, an error page of a gateway below 20 kB.
+BODY_CAP = 65_536
+#: seconds a wait may last before Python gets to run: an interrupt raised in this thread arrives by then.
+_LONGEST_WAIT_S = 0.25
+
+_POLL_MASK = {
+    pycurl.POLL_IN: select.POLLIN,
+    pycurl.POLL_OUT: select.POLLOUT,
+    pycurl.POLL_INOUT: select.POLLIN | select.POLLOUT,
+}
+_BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Bounds of every call; the ages stay below the shortest idle limit of gateways seen (nginx and ALB: 60 s)."""
+
+    total_timeout_ms: int
+    connect_timeout_ms: int = 5_000
+    idle_connection_s: int = 15
+    connection_lifetime_s: int = 240
+
+
+class HttpRequest(NamedTuple):
+    """One call. Pass the same `url` and `headers` objects again and again: unchanged ones are not set anew."""
+
+    url: str
+    headers: list[str]
+    body: bytes | None
+    method: str = "POST"
+    #: milliseconds, in place of the engine's total, for a call that has used up a part of it already.
+    timeout_ms: int | None = None
+
+
+@dataclass(slots=True)
+class HttpResult:
+    """
+    How one call ended.
+
+    `status` is 0 where no final status line was read. `error` is libcurl's code, 0 where the exchange was
+    complete: a status together with an error means that the body was lost. `bytes_sent` counts head and
+    body as handed to the kernel, over every connection tried; it is read only where `error` is not 0.
+    """
+
+    status: int
+    head: list[bytes]
+    body: bytes
+    error: int = 0
+    error_text: str = ""
+    bytes_sent: int = 0
+    #: False where an error came before the last byte of the request's body was handed to the kernel.
+    request_complete: bool = True
+    elapsed_s: float = 0.0
+
+    @property
+    def is_success(self) -> bool:
+        """Whether a final 2xx status line was read, whatever became of the body."""
+        return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+
+    def json(self) -> dict[str, Any]:
+        """Parse the body as a JSON object; empty where it is anything else."""
+        try:
+            parsed = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return parsed if isinstance(parsed, dict) else {}
+
+    def header(self, name: str) -> str | None:
+        """Give the last value of a header of the final answer; `name` in lower case."""
+        prefix = name.encode("ascii") + b":"
+        for line in reversed(self.head):
+            if line.startswith(b"HTTP/"):
+                return None  # what lies before belongs to an interim answer (1xx)
+            if line[: len(prefix)].lower() == prefix:
+                return line[len(prefix) :].strip().decode("latin-1")
+        return None
+
+
+class _Call:
+    """One reusable curl handle and what the call now running on it has brought so far."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.curl = _new_handle(limits)
+        self.curl.setopt(pycurl.WRITEFUNCTION, self._keep)
+        self.token = -1
+        self.request: HttpRequest = HttpRequest("", [], None, "")
+        self.timeout_ms = 0
+        self.started = 0.0
+        self.retried = False
+        self.head: list[bytes] = []
+        self.body = b""
+
+    def prepare(self, token: int, request: HttpRequest, timeout_ms: int) -> None:
+        curl, before = self.curl, self.request
+        if request.method != before.method:
+            curl.setopt(pycurl.HTTPGET, 1)
+            curl.setopt(pycurl.CUSTOMREQUEST, request.method)
+        if request.url is not before.url:
+            curl.setopt(pycurl.URL, request.url)
+        if request.headers is not before.headers:
+            curl.setopt(pycurl.HTTPHEADER, [*request.headers, "Expect:"])
+        if timeout_ms != self.timeout_ms:
+            curl.setopt(pycurl.TIMEOUT_MS, timeout_ms)
+        if request.body is not None:
+            curl.setopt(pycurl.POST, 1)
+            curl.setopt(pycurl.POSTFIELDSIZE, len(request.body))
+            curl.setopt(pycurl.READFUNCTION, io.BytesIO(request.body).read)
+        if not request.body:
+            curl.setopt(pycurl.FRESH_CONNECT, request.method == "POST")
+        elif not before.body:
+            curl.setopt(pycurl.FRESH_CONNECT, 0)
+        self.head, self.body = [], b""
+        curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
+        self.token, self.request, self.timeout_ms = token, request, timeout_ms
+        self.started = time.monotonic()
+
+    def _keep(self, chunk: bytes) -> int | None:
+        self.body += chunk
+        return 0 if len(self.body) > BODY_CAP else None
+
+    def result(self, error: int, error_text: str) -> HttpResult:
+        curl = self.curl
+        status = curl.getinfo(pycurl.RESPONSE_CODE)
+        result = HttpResult(status if status >= HTTPStatus.OK else 0, self.head, self.body)
+        result.elapsed_s = time.monotonic() - self.started
+        if error:
+            uploaded = int(curl.getinfo(pycurl.SIZE_UPLOAD_T))
+            result.error, result.error_text = error, error_text
+            result.bytes_sent = curl.getinfo(pycurl.REQUEST_SIZE) + uploaded
+            result.request_complete = uploaded >= len(self.request.body or b"")
+        return result
+
+
+class HttpEngine:
+    """
+    Runs calls concurrently and hands out each result as it ends.
+
+    Belongs to one thread. Kept connections are shared by all calls of the engine. It waits with poll(2),
+    since libcurl's own fd sets end at descriptor 1,023, which a worker with many threads passes.
+    """
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._limits = limits
+        self._idle: list[_Call] = []
+        self._running: dict[pycurl.Curl, _Call] = {}
+        self._poll = select.poll()
+        self._timer_due: float | None = None
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_MAXCONNECTS, 1_000)
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+
+    def start(self, token: int, request: HttpRequest) -> None:
+        """Begin a call; its result comes out of `results` under `token`. Allowed while `results` is iterated."""
+        call = self._idle.pop() if self._idle else _Call(self._limits)
+        call.retried = False
+        call.prepare(token, request, request.timeout_ms or self._limits.total_timeout_ms)
+        self._running[call.curl] = call
+        self._multi.add_handle(call.curl)
+
+    def results(self) -> Iterator[tuple[int, HttpResult]]:
+        """
+        Yield (token, result) in the order of completion until nothing runs.
+
+        Closing the iterator, or an exception in it, cuts what still runs.
+        """
+        try:
+            while self._running:
+                self._step()
+                yield from self._completed()
+        finally:
+            self._cut()
+
+    def call(self, request: HttpRequest) -> HttpResult:
+        """Make one call and wait for it; only while no other runs."""
+        self.start(0, request)
+        return next(result for _, result in list(self.results()))
+
+    def close(self) -> None:
+        """Cut what runs and close the kept connections."""
+        self._cut()
+        for call in self._idle:
+            call.curl.close()
+        self._idle.clear()
+        self._multi.close()
+
+    def _step(self) -> None:
+        wait_s = _LONGEST_WAIT_S
+        if self._timer_due is not None:
+            wait_s = min(wait_s, max(0.0, self._timer_due - time.monotonic()))
+        for fd, events in self._poll.poll(wait_s * 1_000):
+            mask = (pycurl.CSELECT_IN if events & select.POLLIN else 0) | (
+                pycurl.CSELECT_OUT if events & select.POLLOUT else 0
+            )
+            if events & _BROKEN:
+                mask |= pycurl.CSELECT_ERR
+            self._multi.socket_action(fd, mask)
+        if self._timer_due is not None and self._timer_due <= time.monotonic():
+            self._timer_due = None
+            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+
+    def _completed(self) -> Iterator[tuple[int, HttpResult]]:
+        queued = 1
+        while queued:
+            queued, done, failed = self._multi.info_read()
+            for curl in done:
+                yield self._finish(curl, 0, "")
+            for curl, error, text in failed:
+                if error == pycurl.E_COULDNT_CONNECT and self._connect_again(curl):
+                    continue
+                yield self._finish(curl, error, text)
+
+    def _finish(self, curl: pycurl.Curl, error: int, text: str) -> tuple[int, HttpResult]:
+        self._multi.remove_handle(curl)
+        call = self._running.pop(curl)
+        self._idle.append(call)
+        return call.token, call.result(error, text)
+
+    def _connect_again(self, curl: pycurl.Curl) -> bool:
+        """Start a refused call once more, within its own total: nothing has left this machine."""
+        call = self._running[curl]
+        left_ms = call.timeout_ms - int((time.monotonic() - call.started) * 1_000)
+        refused = curl.getinfo(pycurl.OS_ERRNO) == errno.ECONNREFUSED and not curl.getinfo(pycurl.REQUEST_SIZE)
+        if call.retried or not refused or left_ms <= 0:
+            return False
+        self._multi.remove_handle(curl)
+        call.prepare(call.token, call.request, left_ms)
+        call.retried = True
+        self._multi.add_handle(curl)
+        return True
+
+    def _cut(self) -> None:
+        for curl, call in self._running.items():
+            self._multi.remove_handle(curl)
+            call.curl.close()
+        self._running.clear()
+
+    def _watch(self, what: int, fd: int, _multi: object, _data: object) -> None:
+        if what == pycurl.POLL_REMOVE:
+            self._poll.unregister(fd)
+        else:
+            self._poll.register(fd, _POLL_MASK[what])
+
+    def _set_timer(self, timeout_ms: int) -> None:
+        self._timer_due = None if timeout_ms < 0 else time.monotonic() + timeout_ms / 1_000
+
+
+def _new_handle(limits: HttpLimits) -> pycurl.Curl:
+    curl = pycurl.Curl()
+    curl.setopt(pycurl.NOSIGNAL, 1)
+    curl.setopt(pycurl.CONNECTTIMEOUT_MS, limits.connect_timeout_ms)
+    curl.setopt(pycurl.MAXAGE_CONN, limits.idle_connection_s)
+    curl.setopt(pycurl.MAXLIFETIME_CONN, limits.connection_lifetime_s)
+    curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+    curl.setopt(pycurl.HTTP09_ALLOWED, 0)
+    curl.setopt(pycurl.FOLLOWLOCATION, 0)
+    curl.setopt(pycurl.PROXY, "")
+    curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+    curl.setopt(pycurl.CAINFO, certifi.where())
+    curl.setopt(pycurl.SSL_VERIFYPEER, 1)
+    curl.setopt(pycurl.SSL_VERIFYHOST, 2)
+    curl.setopt(pycurl.USERAGENT, "Tidings")
+    return curl

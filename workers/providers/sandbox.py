@@ -1,0 +1,98 @@
+"""
+A provider that keeps what it is given instead of sending it, for development and for test keys.
+
+The recipient's address may ask for any other outcome. E-mail: the local part, up to a `+`. SMS: the last
+four digits.
+
+    accepted      anything else
+    permanent     permanent@…     …0001     refused for good (recipient)
+    suppressed    suppressed@…    …0002     opted out
+    transient     transient@…     …0003     provider failure, each time
+    throttled     throttled@…     …0004     told to wait 5 s
+    ambiguous     ambiguous@…     …0005     taken or not, nobody knows; it is kept
+    greylisted    greylisted@…    …0006     recipient's own temporary refusal
+    configuration configuration@… …0007     our account is wrong
+
+`flaky@…` / `…0008` fails with a transient error on the first try in this process, then is accepted.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    Outcome,
+    Permanent,
+    Scope,
+    Suppressed,
+    Throttled,
+    Transient,
+)
+from workers.providers.protocol import EmailMessage, Message
+
+_ASKED: dict[str, Outcome] = {
+    "permanent": Permanent(Scope.RECIPIENT, "sandbox_permanent", "the sandbox was asked to refuse this recipient"),
+    "suppressed": Suppressed("sandbox_suppressed", "the sandbox was asked to call this recipient opted out"),
+    "transient": Transient(Scope.PROVIDER, "sandbox_transient", "the sandbox was asked to fail"),
+    "throttled": Throttled("sandbox_throttled", "the sandbox was asked to throttle", retry_after_s=5.0),
+    "ambiguous": Ambiguous("sandbox_ambiguous", "the sandbox was asked to lose the answer"),
+    "greylisted": Transient(Scope.RECIPIENT, "sandbox_greylisted", "the sandbox was asked to greylist"),
+    "configuration": Configuration(Scope.PROVIDER, "sandbox_configuration", "the sandbox was asked to refuse us"),
+}
+_BY_DIGITS = dict(zip((f"{n:04}" for n in range(1, 9)), [*_ASKED, "flaky"], strict=True))
+_FLAKY = Transient(Scope.PROVIDER, "sandbox_flaky", "the sandbox was asked to fail once")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxConfig:
+    """`latency_ms` is waited once per window, as if all its calls ran at the same time."""
+
+    latency_ms: int = 0
+
+
+class SandboxProvider:
+    """
+    The adapter. `keep` stores the accepted messages of a window, all in one go.
+
+    What `keep` raises comes out of `send`: without its store the sandbox has nothing to answer with.
+    """
+
+    name = "sandbox"
+    credential = "sandbox"
+
+    def __init__(self, config: SandboxConfig, *, keep: Callable[[Sequence[Message]], None]) -> None:
+        self._latency_s = config.latency_ms / 1_000
+        self._keep = keep
+        self._failed_once: set[str] = set()
+
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+        """Answer as asked; messages are kept before any is answered."""
+        outcomes = [self._outcome_of(message) for message in messages]
+        kept = [m for m, o in zip(messages, outcomes, strict=True) if isinstance(o, Accepted | Ambiguous)]
+        if kept:
+            self._keep(kept)
+        if self._latency_s:
+            time.sleep(self._latency_s)
+        yield from enumerate(outcomes)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _outcome_of(self, message: Message) -> Outcome:
+        asked = _asked_by(message)
+        if asked == "flaky":
+            key = str(message.key)
+            if key not in self._failed_once:
+                self._failed_once.add(key)
+                return _FLAKY
+            self._failed_once.discard(key)
+        return _ASKED.get(asked) or Accepted(f"sandbox-{message.key}")
+
+
+def _asked_by(message: Message) -> str:
+    if isinstance(message, EmailMessage):
+        return message.to.partition("@")[0].partition("+")[0].lower()
+    return _BY_DIGITS.get(message.to[-4:], "")
