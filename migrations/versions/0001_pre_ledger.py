@@ -221,6 +221,7 @@ def upgrade() -> None:
         sa.Column("cancelled_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("paused_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("pause_reason", sa.Text(), nullable=True),
+        sa.Column("resumed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("settled_counts", postgresql.JSONB(astext_type=sa.Text()), nullable=True),
         sa.CheckConstraint("(status = 'cancelled') = (cancelled_at IS NOT NULL)", name=op.f("ck_send_cancelled_at")),
         sa.CheckConstraint("(status = 'completed') = (completed_at IS NOT NULL)", name=op.f("ck_send_completed_at")),
@@ -294,7 +295,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_batch_due",
         "batch",
-        ["send_id", "channel", "due_at"],
+        ["send_id", "channel", "due_at", "batch_no"],
         unique=False,
         postgresql_where=sa.text("holder IS NULL AND due_at IS NOT NULL"),
     )

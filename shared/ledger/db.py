@@ -48,7 +48,7 @@ class Ledger:
                 "application_name": name,
                 "connect_timeout": 5,
                 "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
-                f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} -c timezone=UTC",
+                f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} -c timezone=UTC -c jit=off",
                 "keepalives_idle": 30,
             },
         )

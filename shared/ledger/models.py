@@ -116,6 +116,7 @@ class Send(Base):
     cancelled_at: Mapped[datetime | None]
     paused_at: Mapped[datetime | None]
     pause_reason: Mapped[str | None]
+    resumed_at: Mapped[datetime | None]
     settled_counts: Mapped[dict[str, Any] | None]
 
     __table_args__ = (
@@ -185,6 +186,7 @@ class Batch(Base):
             "send_id",
             "channel",
             "due_at",
+            "batch_no",
             postgresql_where=text("holder IS NULL AND due_at IS NOT NULL"),
         ),
         Index("ix_batch_open", "send_id", "batch_no", postgresql_where=text("settled_at IS NULL")),

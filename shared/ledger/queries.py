@@ -44,7 +44,7 @@ def statement(name: str) -> LiteralString:
     if name not in _STATEMENTS:
         raise QueryError(f"no statement named {name} in shared/ledger/sql/")
     _used.add(name)
-    return cast("LiteralString", _STATEMENTS[name])
+    return cast("LiteralString", _STATEMENTS[name])  # type: ignore[redundant-cast]
 
 
 def check() -> None:

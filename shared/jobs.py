@@ -1,0 +1,165 @@
+"""
+Queues, jobs, and the typed functions that enqueue them. Messages carry ids and a version, never content.
+
+A message says only where to look; the ledger says what to do. Enqueue strictly after commit: whoever loses
+the race between the two is found by the due-work actor.
+"""
+
+from enum import StrEnum
+from typing import Any
+from uuid import UUID, uuid4
+
+import dramatiq
+import redis
+from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
+from dramatiq.errors import ConnectionClosed
+
+from shared.domain.states import Channel, Lane
+
+#: Version of the messages' arguments. A worker leaves a message of a version it does not know to the ledger.
+MESSAGE_VERSION = 1
+#: Milliseconds a broker command may take. Long enough for a fork of a busy Redis, far below any lease.
+_SOCKET_TIMEOUT_S = 3.0
+
+
+class QueueName(StrEnum):
+    """Every queue; which process consumes which is in the Procfile."""
+
+    INGEST = "ingest"
+    EMAIL = "email"
+    SMS = "sms"
+    EMAIL_BULK = "email_bulk"
+    SMS_BULK = "sms_bulk"
+    OPS = "ops"
+
+
+class JobName(StrEnum):
+    """Every actor, by the name its messages carry."""
+
+    INGEST = "ingest"
+    WORK_CHAIN = "work_chain"
+    DUE_WORK = "due_work"
+    HOUSEKEEPING = "housekeeping"
+
+
+def queue_for(channel: Channel, lane: Lane) -> QueueName:
+    """The queue of a channel's chains."""
+    return QueueName(channel.value if lane is Lane.SINGLE else f"{channel.value}_bulk")
+
+
+class _Consumer(_RedisConsumer):
+    """
+    Treats a Redis time-out and a refused command like a lost connection.
+
+    Dramatiq catches `redis.ConnectionError` alone; redis-py's `TimeoutError` and `ResponseError` (read-only,
+    out of memory) would end the consumer's thread's turn with the acknowledgement lost (dramatiq#894). All
+    of ack, nack, requeue and fetch may be repeated safely.
+    """
+
+    def ack(self, message: Any) -> None:
+        self._guarded(super().ack, message)
+
+    def nack(self, message: Any) -> None:
+        self._guarded(super().nack, message)
+
+    def requeue(self, messages: Any) -> None:
+        self._guarded(super().requeue, messages)
+
+    def __next__(self) -> Any:
+        return self._guarded(super().__next__)
+
+    @staticmethod
+    def _guarded(call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except (redis.TimeoutError, redis.ResponseError) as error:
+            raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
+
+
+class Broker(RedisBroker):
+    """Dramatiq's Redis broker; a message may choose its own id in Redis, so that the ledger can name it first."""
+
+    @property
+    def consumer_class(self) -> type[_Consumer]:
+        """The consumer that survives Redis time-outs."""
+        return _Consumer
+
+    def enqueue(self, message: dramatiq.Message[Any], *, delay: int | None = None) -> dramatiq.Message[Any]:
+        """
+        Put a message on its queue under the id in its option `token`, or a new one.
+
+        Raises: ValueError for a delay; redis.RedisError when Redis is away.
+        """
+        if delay is not None:
+            raise ValueError("no message is ever delayed: a timer is a row in Postgres (ADR-0002)")
+        message = message.copy(options={"redis_message_id": message.options.get("token") or str(uuid4())})
+        self.emit_before("enqueue", message, delay)
+        self.do_enqueue(message.queue_name, message.options["redis_message_id"], message.encode())
+        self.emit_after("enqueue", message, delay)
+        return message
+
+
+def make_broker(
+    redis_url: str, *, namespace: str, heartbeat_timeout_ms: int, middleware: list[dramatiq.Middleware] | None = None
+) -> Broker:
+    """
+    A broker over one connection pool.
+
+    `url` pools do not repeat commands behind our back (redis-py's keyword clients do, EVALSHA included).
+    Maintenance runs with every command: it only costs when a worker has died, and a dead worker's messages
+    then come back `heartbeat_timeout_ms` later.
+    """
+    pool = redis.ConnectionPool.from_url(
+        redis_url, socket_timeout=_SOCKET_TIMEOUT_S, socket_connect_timeout=_SOCKET_TIMEOUT_S, max_connections=200
+    )
+    return Broker(  # type: ignore[no-untyped-call]
+        client=redis.Redis(connection_pool=pool),
+        namespace=f"{namespace}:broker",
+        heartbeat_timeout=heartbeat_timeout_ms,
+        maintenance_chance=1_000_000,
+        middleware=middleware if middleware is not None else [],
+    )
+
+
+class Jobs:
+    """
+    Typed enqueueing over a broker; works by name, without importing an actor.
+
+    Every function raises redis.RedisError when Redis is away: the caller decides whether that matters.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def ingest(self, send_id: UUID) -> None:
+        """Ask for a send's fan-out; call after its acceptance is committed."""
+        self._enqueue(QueueName.INGEST, JobName.INGEST, send_id=str(send_id))
+
+    def work_chain(self, *, queue: QueueName, send_id: UUID, channel: Channel, chain_no: int, token: UUID) -> None:
+        """Hand a chain to the queue under its token; call after the token is committed."""
+        self._enqueue(
+            queue,
+            JobName.WORK_CHAIN,
+            token=token,
+            send_id=str(send_id),
+            channel=channel.value,
+            chain_no=chain_no,
+        )
+
+    def periodic(self, name: JobName, *, slot: int) -> None:
+        """Run a periodic job for a tick that was claimed in Postgres."""
+        self._enqueue(QueueName.OPS, name, slot=slot)
+
+    def _enqueue(self, queue: QueueName, job: JobName, *, token: UUID | None = None, **arguments: str | int) -> None:
+        options = {"token": str(token)} if token else {}
+        if token:
+            arguments["token"] = str(token)
+        self.broker.enqueue(
+            dramatiq.Message(
+                queue_name=queue.value,
+                actor_name=job.value,
+                args=(),
+                kwargs={"v": MESSAGE_VERSION, **arguments},
+                options=options,
+            )
+        )
