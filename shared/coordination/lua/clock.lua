@@ -1,0 +1,5 @@
+-- Fragment put before every script: the server's own clock, so that no two processes disagree about the time.
+local function now_ms()
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
