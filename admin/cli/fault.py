@@ -1,0 +1,7 @@
+"""How a command fails: one sentence on standard error and exit code 1."""
+
+import click
+
+
+class CommandError(click.ClickException):
+    """The command could not do what was asked; the text says why and, where there is one, the remedy."""

@@ -1,0 +1,64 @@
+"""`tidings release`, `tidings config` and `tidings docs`: what an installation needs before it serves."""
+
+from pathlib import Path
+
+import click
+
+from admin.cli.fault import CommandError
+from admin.cli.stores import read_settings
+
+_CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@click.command()
+def release() -> None:
+    """Bring the database to the newest schema. Safe to run again, and by several at once."""
+    from sqlalchemy.exc import OperationalError
+
+    from shared.ledger.migrate import upgrade
+    from shared.log import configure
+
+    settings = read_settings()
+    configure(settings, process="release")
+    try:
+        upgrade(settings.database_url.get_secret_value())
+    except OperationalError as error:
+        raise CommandError(f"the database could not be migrated: {str(error.orig).splitlines()[0]}") from None
+    click.echo("The database has the newest schema.")
+
+
+@click.command()
+def config() -> None:
+    """Check the settings and print them, secrets hidden. Exit code 1 and every fault if they are not valid."""
+    from admin.cli.configuration_page import default_of, value_of
+    from shared.settings import Settings
+
+    settings = read_settings()
+    for name, field in Settings.model_fields.items():
+        value = value_of(getattr(settings, name))
+        changed = "" if value == default_of(field) else "   (set)"
+        click.echo(f"{name.upper()}={value}{changed}")
+
+
+@click.command(hidden=True)
+@click.option("--check", is_flag=True, help="Write nothing; exit code 1 if a page differs from the code.")
+def docs(check: bool) -> None:  # noqa: FBT001  # click passes by keyword
+    """Write the pages of docs/ that are made from code."""
+    stale = []
+    for path, text in generated_pages().items():
+        page = _CHECKOUT / path
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            stale.append(path)
+            if not check:
+                page.write_text(text, encoding="utf-8")
+    if check and stale:
+        raise CommandError(f"not as the code makes them: {', '.join(stale)}; run `tidings docs`")
+    click.echo(f"Written: {', '.join(stale)}" if stale else "All pages are as the code makes them.")
+
+
+def generated_pages() -> dict[str, str]:
+    """Path in the checkout → text, for every page that is made from code."""
+    from admin.cli.configuration_page import configuration_page
+    from shared.coordination.keys import as_markdown
+
+    return {"docs/configuration.md": configuration_page(), "docs/redis-keys.md": as_markdown()}
