@@ -64,11 +64,12 @@ def transport_failure(result: HttpResult) -> Outcome:
     """
     Say what an exchange without any final status line proves.
 
-    A status line with its body lost is no matter for this function: the status is proof enough.
+    A status line with its body lost is no matter for this function: the status is proof enough. Over TLS
+    the count leaves out a write that failed half-way; then the last record, and so the request, is incomplete.
     Source: RFC 9110 §9.2.2 (a POST must not be repeated when it may have been applied).
     """
     timed_out = result.error == pycurl.E_OPERATION_TIMEDOUT
-    if result.bytes_sent == 0:
+    if result.error and result.bytes_sent == 0:
         if result.error in _OUR_SETUP:
             return Configuration(Scope.PROVIDER, _OUR_SETUP[result.error], result.error_text)
         if timed_out:

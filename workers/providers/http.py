@@ -46,6 +46,8 @@ class HttpLimits:
     connect_timeout_ms: int = 5_000
     idle_connection_s: int = 15
     connection_lifetime_s: int = 240
+    #: PEM file of the authorities trusted, in place of the public ones.
+    ca_file: str | None = None
 
 
 class HttpRequest(NamedTuple):
@@ -283,7 +285,7 @@ def _new_handle(limits: HttpLimits) -> pycurl.Curl:
     curl.setopt(pycurl.FOLLOWLOCATION, 0)
     curl.setopt(pycurl.PROXY, "")
     curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-    curl.setopt(pycurl.CAINFO, certifi.where())
+    curl.setopt(pycurl.CAINFO, limits.ca_file or certifi.where())
     curl.setopt(pycurl.SSL_VERIFYPEER, 1)
     curl.setopt(pycurl.SSL_VERIFYHOST, 2)
     curl.setopt(pycurl.USERAGENT, "Tidings")

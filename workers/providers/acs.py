@@ -1,0 +1,214 @@
+"""
+SMS through Azure Communication Services: up to 100 recipients of the same text in one request.
+
+Each recipient carries our key as its repeatability id, so a repeat inside Azure's window gives the first
+result again. The window is documented as 5 minutes for other services of the family and taken as the same
+for SMS. A message first tried longer ago is sent with a new first-sent time: by then its earlier tries are
+settled as not taken, and the old time would only be refused (412).
+
+All recipients of one HTTP call that failed as a whole share one Outcome object, and equal provider-scope
+failures inside one answer do too: whoever counts calls for the circuit counts objects, not recipients.
+
+Source: Azure/azure-rest-api-specs, communication Sms 2026-01-23; learn.microsoft.com/rest/api/communication
+(authentication, repeatable requests); OASIS Repeatable Requests 1.0.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Throttled, Transient
+from workers.providers import classify
+from workers.providers.http import HttpEngine, HttpLimits, HttpRequest, HttpResult
+from workers.providers.protocol import Message, SmsMessage
+
+_PATH = "/sms?api-version=2026-01-23"
+#: Source: the service's description, smsRecipients maxItems.
+_RECIPIENTS_PER_REQUEST = 100
+#: a first-sent time older than this is replaced; one minute below Azure's window, for clocks that differ.
+_WINDOW = timedelta(minutes=4)
+#: seconds to wait when Azure is still at work on an earlier request with the same id.
+_IN_PROGRESS_WAIT_S = 10.0
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcsConfig:
+    """One resource and its access key (base64). `sender` stands where a message names none."""
+
+    endpoint: str
+    access_key: str = field(repr=False)
+    sender: str
+    timeout_ms: int = 15_000
+    connect_timeout_ms: int = 3_000
+
+
+class AcsProvider:
+    """The adapter; one instance per worker thread."""
+
+    name = "acs"
+
+    def __init__(self, config: AcsConfig) -> None:
+        self._config = config
+        self._url = config.endpoint.rstrip("/") + _PATH
+        self._host = urlsplit(config.endpoint).netloc
+        self._key = base64.b64decode(config.access_key)
+        self._engine = HttpEngine(
+            HttpLimits(total_timeout_ms=config.timeout_ms, connect_timeout_ms=config.connect_timeout_ms)
+        )
+        self.credential = hashlib.sha256(config.endpoint.encode()).hexdigest()[:12]
+
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+        """Post the messages, those with the same sender and text together."""
+        now = datetime.now(UTC)
+        texts = [_only_sms(message) for message in messages]
+        groups = _grouped(texts, self._config.sender)
+        for number, group in enumerate(groups):
+            body = _body([texts[index] for index in group], self._config.sender, now)
+            self._engine.start(number, HttpRequest(self._url, self._signed_headers(body, now), body))
+        for number, result in self._engine.results():
+            group = groups[number]
+            yield from zip(group, outcomes_of(result, [messages[index].to for index in group]), strict=True)
+
+    def close(self) -> None:
+        """Close kept connections."""
+        self._engine.close()
+
+    def _signed_headers(self, body: bytes, now: datetime) -> list[str]:
+        date = format_datetime(now, usegmt=True)
+        digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+        to_sign = f"POST\n{_PATH}\n{date};{self._host};{digest}"
+        signature = base64.b64encode(hmac.digest(self._key, to_sign.encode(), "sha256")).decode()
+        return [
+            f"x-ms-date: {date}",
+            f"x-ms-content-sha256: {digest}",
+            f"Authorization: HMAC-SHA256 SignedHeaders=x-ms-date;host;x-ms-content-sha256&Signature={signature}",
+            f"Host: {self._host}",
+            "Content-Type: application/json",
+        ]
+
+
+def outcomes_of(result: HttpResult, recipients: Sequence[str]) -> list[Outcome]:
+    """Classify Azure's answer: one outcome for each recipient of the request, in its order."""
+    items = result.json().get("value") if result.is_success else None
+    if not isinstance(items, list):
+        return [_outcome_of_request(result)] * len(recipients)
+    by_number = {item["to"]: item for item in items if isinstance(item, dict) and isinstance(item.get("to"), str)}
+    shared: dict[Outcome, Outcome] = {}
+    outcomes: list[Outcome] = []
+    for recipient in recipients:
+        item = by_number.get(recipient)
+        if item is None:
+            outcomes.append(classify.ambiguous(result, code="acs_item_missing", detail="no result for this recipient"))
+            continue
+        outcome = _outcome_of_item(item, result)
+        outcomes.append(shared.setdefault(outcome, outcome) if isinstance(outcome, Transient | Throttled) else outcome)
+    return outcomes
+
+
+def _outcome_of_request(result: HttpResult) -> Outcome:
+    if result.status == 0:
+        return classify.transport_failure(result)
+    if result.is_success:
+        # Single recipients may have been refused inside the answer that was lost.
+        return classify.ambiguous(result, code="acs_result_lost", detail=result.error_text)
+    error = result.json().get("error")
+    error = error if isinstance(error, dict) else {}
+    code = f"acs_{result.status}"
+    detail = classify.first_detail(error.get("message"), error.get("code"))
+    match result.status:
+        case 404 | 405:
+            return Configuration(Scope.PROVIDER, code, detail)
+        case 500:
+            # The service runs a request again whose first answer was a 5xx of its own: nothing was taken.
+            return Transient(Scope.PROVIDER, code, detail)
+        case 409:
+            return Throttled(code, detail, _IN_PROGRESS_WAIT_S, Scope.RECIPIENT)
+        case 412:
+            return classify.ambiguous(result, code=code, detail=detail)
+        case _:
+            return classify.status_default(result, code=code, detail=detail)
+
+
+def _outcome_of_item(item: dict[str, Any], result: HttpResult) -> Outcome:
+    status = item.get("httpStatusCode")
+    if not isinstance(status, int):
+        return classify.ambiguous(result, code="acs_item_unreadable")
+    code = f"acs_item_{status}"
+    detail = classify.first_detail(item.get("errorMessage"))
+    rejected = str(item.get("repeatabilityResult", "")).lower() == "rejected"
+    match status:
+        case _ if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+            message_id = item.get("messageId")
+            return Accepted(message_id if isinstance(message_id, str) else None)
+        case 400 | 412 if rejected:
+            # Our id was used before with another body, or its window is over: its first use may have worked.
+            return classify.ambiguous(result, code="acs_repeatability_rejected", detail=detail)
+        case 401 | 403:
+            return Configuration(Scope.PROVIDER, code, detail)
+        case 409:
+            return Throttled(code, detail, _IN_PROGRESS_WAIT_S, Scope.RECIPIENT)
+        case 429:
+            return Throttled(code, detail, classify.retry_after_s(result))
+        case 408:
+            return Transient(Scope.PROVIDER, code, detail)
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return Transient(Scope.PROVIDER, code, detail)
+        case _:
+            return Permanent(Scope.RECIPIENT, code, detail)
+
+
+def _only_sms(message: Message) -> SmsMessage:
+    if not isinstance(message, SmsMessage):
+        raise TypeError("ACS sends SMS only")
+    return message
+
+
+def _grouped(messages: Sequence[SmsMessage], default_sender: str) -> list[list[int]]:
+    """Cut into requests: one sender and one text each, no number twice (results are matched by number)."""
+    groups: list[list[int]] = []
+    open_groups: dict[tuple[str, str], tuple[list[int], set[str]]] = {}
+    for index, message in enumerate(messages):
+        alike = (message.sender or default_sender, message.text)
+        group, numbers = open_groups.get(alike, ([], set()))
+        if not group or message.to in numbers or len(group) == _RECIPIENTS_PER_REQUEST:
+            group, numbers = [], set()
+            groups.append(group)
+            open_groups[alike] = (group, numbers)
+        group.append(index)
+        numbers.add(message.to)
+    return groups
+
+
+def _body(messages: Sequence[SmsMessage], default_sender: str, now: datetime) -> bytes:
+    first = messages[0]
+    recipients = [
+        {
+            "to": message.to,
+            "repeatabilityRequestId": str(message.key),
+            "repeatabilityFirstSent": format_datetime(_first_sent(message, now), usegmt=True),
+        }
+        for message in messages
+    ]
+    return _encode(
+        {
+            "from": first.sender or default_sender,
+            "message": first.text,
+            "smsRecipients": recipients,
+            "smsSendOptions": {"enableDeliveryReport": True},
+        }
+    ).encode("ascii")
+
+
+def _first_sent(message: SmsMessage, now: datetime) -> datetime:
+    first = message.first_attempt_at.astimezone(UTC)
+    return first if now - first < _WINDOW else now
