@@ -1,0 +1,82 @@
+"""Batches: leasing, giving back, freeing what the dead held, sweeping what is cancelled or expired."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from shared.domain.states import Channel, DeliveryStatus
+from shared.ledger.db import Connection
+from shared.ledger.queries import statement
+
+_LEASE = statement("lease_batches")
+_RELEASE = statement("release_batches")
+_ABANDONED = statement("find_abandoned_batches")
+_FREE = statement("free_abandoned_batch")
+_SWEEP = statement("sweep_batches")
+_TO_SWEEP = statement("find_sends_to_sweep")
+_CLOSE_CANCELLED = statement("close_cancelled_send")
+_BEGIN_EXPIRED = statement("begin_expired_send")
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedBatch:
+    """A batch this process holds; `waiting` is how many of its rows were owed or retrying when it was leased."""
+
+    batch_no: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbandonedBatch:
+    """A batch whose holder is dead."""
+
+    send_id: UUID
+    batch_no: int
+    holder: UUID
+
+
+def lease(connection: Connection, *, send_id: UUID, channel: Channel, worker: UUID, limit: int) -> list[LeasedBatch]:
+    """Take up to `limit` free due batches of a send, the longest due first."""
+    rows = connection.execute(
+        _LEASE, {"send_id": send_id, "channel": channel.value, "worker": worker, "limit": limit}
+    ).fetchall()
+    return [LeasedBatch(batch_no, waiting) for batch_no, waiting in sorted(rows)]
+
+
+def release(connection: Connection, *, send_id: UUID, worker: UUID, batches: list[int]) -> None:
+    """Give batches back; those somebody else holds by now are left alone."""
+    if batches:
+        connection.execute(_RELEASE, {"send_id": send_id, "worker": worker, "batches": batches})
+
+
+def find_abandoned(connection: Connection, *, limit: int) -> list[AbandonedBatch]:
+    """Batches held by dead processes, oldest lease first."""
+    return [AbandonedBatch(*row) for row in connection.execute(_ABANDONED, {"limit": limit})]
+
+
+def free_abandoned(connection: Connection, batch: AbandonedBatch) -> int | None:
+    """Free a dead holder's batch; how many calls in flight became `unsure`, None when it was no longer so."""
+    row = connection.execute(
+        _FREE, {"send_id": batch.send_id, "batch_no": batch.batch_no, "worker": batch.holder}
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def sweep(connection: Connection, *, send_id: UUID, status: DeliveryStatus, limit: int) -> int:
+    """Settle what a stopped send still owes as `status`, at most `limit` batches; the number of deliveries."""
+    rows = connection.execute(_SWEEP, {"send_id": send_id, "status": status.value, "limit": limit})
+    return sum(row[0] for row in rows)
+
+
+def find_to_sweep(connection: Connection, *, limit: int) -> list[tuple[UUID, DeliveryStatus]]:
+    """Sends whose owed deliveries are to become `cancelled` or `expired`."""
+    return [(row[0], DeliveryStatus(row[1])) for row in connection.execute(_TO_SWEEP, {"limit": limit})]
+
+
+def close_cancelled(connection: Connection, send_id: UUID) -> bool:
+    """Write down the totals of a cancelled send with nothing open; False when it is not so."""
+    return connection.execute(_CLOSE_CANCELLED, {"send_id": send_id}).fetchone() is not None
+
+
+def begin_expired(connection: Connection, send_id: UUID) -> None:
+    """Let a send that is past its valid_until without having started run to its end."""
+    connection.execute(_BEGIN_EXPIRED, {"send_id": send_id})

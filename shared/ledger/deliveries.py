@@ -1,0 +1,177 @@
+"""Deliveries: claimed a window at a time, recorded in groups, fenced by the claim."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from shared.domain.signature import FailureSignature
+from shared.domain.states import Channel, DeliveryStatus
+from shared.ledger.db import Connection
+from shared.ledger.queries import statement
+
+_CLAIM = statement("claim_window")
+_RECORD = statement("record_outcomes")
+_RECORD_LATE = statement("record_late_outcome")
+_SUPPRESS = statement("suppress_addresses")
+_NOTE_GROUP = statement("note_failure_group")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDelivery:
+    """A row marked `sending` under our claim; `attempt_count` is what was used before this try."""
+
+    row_no: int
+    batch_no: int
+    address: str
+    params: dict[str, Any] | None
+    attempt_count: int
+    epoch: int
+    attempt_at: datetime
+    previous_attempt_at: datetime | None
+    suppressed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which window of which send, on which channel: the fence of everything recorded for it."""
+
+    send_id: UUID
+    channel: Channel
+    claim_id: UUID
+    started_at: datetime
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One ended call: what the row becomes and what the attempt's row says. Texts are masked and cut already."""
+
+    row_no: int
+    batch_no: int
+    became: DeliveryStatus
+    uses_attempt: bool
+    next_attempt_at: datetime | None
+    ref: str | None
+    outcome: str
+    code: str | None
+    detail: str | None
+    signature: str | None
+    ended_at: datetime
+    evidence: dict[str, str] | None
+
+
+def claim_window(
+    connection: Connection,
+    *,
+    send_id: UUID,
+    channel: Channel,
+    worker: UUID,
+    batches: Sequence[int],
+    claim: UUID,
+    limit: int,
+) -> list[ClaimedDelivery]:
+    """
+    Mark up to `limit` due rows of held batches `sending`; commit before the first call.
+
+    Empty when nothing is due, the send is no longer being sent, or the batches are no longer held.
+    """
+    cursor = connection.execute(
+        _CLAIM,
+        {
+            "send_id": send_id,
+            "channel": channel.value,
+            "worker": worker,
+            "batches": list(batches),
+            "claim": claim,
+            "limit": limit,
+        },
+    )
+    return [ClaimedDelivery(*row) for row in cursor.fetchall()]
+
+
+def record(connection: Connection, claim: Claim, results: Sequence[Result]) -> list[Result]:
+    """
+    Record a group of ended calls; the results whose rows were no longer ours (to be recorded as late).
+
+    Rows, attempts and the counts of their batches change together or not at all.
+    """
+    done = connection.execute(
+        _RECORD,
+        {
+            "send_id": claim.send_id,
+            "claim": claim.claim_id,
+            "channel": claim.channel.value,
+            "provider": claim.provider,
+            "started": claim.started_at,
+            "rows": [r.row_no for r in results],
+            "batches": [r.batch_no for r in results],
+            "became": [r.became.value for r in results],
+            "uses": [r.uses_attempt for r in results],
+            "next": [r.next_attempt_at for r in results],
+            "refs": [r.ref for r in results],
+            "errors": [r.detail for r in results],
+            "outcomes": [r.outcome for r in results],
+            "codes": [r.code for r in results],
+            "details": [r.detail for r in results],
+            "signatures": [r.signature for r in results],
+            "ended": [r.ended_at for r in results],
+            "evidence": [None if r.evidence is None else Jsonb(r.evidence) for r in results],
+        },
+    ).fetchall()
+    if len(done) == len(results):
+        return []
+    ours = {row[0] for row in done}
+    return [result for result in results if result.row_no not in ours]
+
+
+def record_late(connection: Connection, claim: Claim, result: Result, *, late_claim: UUID) -> bool:
+    """Let the result of a call that outlived its lease win over `unsure`; False when the row has moved on."""
+    parameters = {
+        "send_id": claim.send_id,
+        "claim": claim.claim_id,
+        "late_claim": late_claim,
+        "channel": claim.channel.value,
+        "provider": claim.provider,
+        "started": claim.started_at,
+        "row_no": result.row_no,
+        "became": result.became.value,
+        "uses": result.uses_attempt,
+        "next": result.next_attempt_at,
+        "ref": result.ref,
+        "error": result.detail,
+        "outcome": result.outcome,
+        "code": result.code,
+        "detail": result.detail,
+        "signature": result.signature,
+        "ended": result.ended_at,
+    }
+    return connection.execute(_RECORD_LATE, parameters).fetchone() is not None
+
+
+def suppress(
+    connection: Connection, *, tenant_id: int, channel: Channel, addresses: Sequence[str], reason: str
+) -> None:
+    """Put addresses on a tenant's suppression list."""
+    parameters = {"tenant_id": tenant_id, "channel": channel.value, "addresses": list(addresses), "reason": reason}
+    connection.execute(_SUPPRESS, parameters)
+
+
+def note_failure_group(
+    connection: Connection, signature: FailureSignature, *, channel: Channel, provider: str, outcome: str
+) -> None:
+    """Name a kind of failure the first time it is seen."""
+    connection.execute(
+        _NOTE_GROUP,
+        {
+            "signature": signature.id,
+            "version": signature.version,
+            "channel": channel.value,
+            "provider": provider,
+            "outcome": outcome,
+            "title": signature.title,
+        },
+    )

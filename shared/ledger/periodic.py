@@ -1,0 +1,11 @@
+"""Ticks of the periodic jobs, claimed in Postgres so that any number of clocks is safe."""
+
+from shared.ledger.db import Connection
+from shared.ledger.queries import statement
+
+_CLAIM = statement("claim_tick")
+
+
+def claim_tick(connection: Connection, *, name: str, slot: int) -> bool:
+    """Claim tick number `slot` of a job; False when somebody has it or a newer one."""
+    return connection.execute(_CLAIM, {"name": name, "slot": slot}).fetchone() is not None

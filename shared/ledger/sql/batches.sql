@@ -1,0 +1,140 @@
+-- name: lease_batches
+-- A chain takes the next due batches of its send. Guard: free and due; SKIP LOCKED on the small table only.
+WITH due AS (
+    SELECT batch_no FROM batch
+    WHERE send_id = %(send_id)s AND channel = %(channel)s AND holder IS NULL AND due_at <= now()
+    ORDER BY due_at, batch_no
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE batch b
+SET holder = %(worker)s, leased_at = now(), progress_at = now()
+FROM due
+WHERE b.send_id = %(send_id)s AND b.batch_no = due.batch_no
+RETURNING b.batch_no, b.owed + b.retrying AS waiting
+
+-- name: release_batches
+-- A chain gives batches back: due again when their earliest row is, settled when nothing is open.
+-- Guard: still held by this process.
+WITH held AS (
+    SELECT batch_no, first_row, last_row, owed + retrying AS waiting FROM batch
+    WHERE send_id = %(send_id)s AND batch_no = ANY (%(batches)s) AND holder = %(worker)s
+    FOR UPDATE
+), due AS (
+    SELECT h.batch_no, min(coalesce(d.next_attempt_at, now())) AS at
+    FROM held h
+    JOIN delivery d ON d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row
+    WHERE h.waiting > 0 AND d.status IN ('owed', 'retrying')
+    GROUP BY h.batch_no
+)
+UPDATE batch b
+SET holder = NULL, leased_at = NULL, due_at = due.at,
+    settled_at = CASE WHEN b.owed + b.sending + b.retrying = 0 THEN now() END
+FROM held LEFT JOIN due USING (batch_no)
+WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
+
+-- name: find_abandoned_batches
+-- Due work: batches whose holder is dead, oldest lease first.
+SELECT b.send_id, b.batch_no, b.holder
+FROM batch b
+WHERE b.holder IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = b.holder AND w.lease_until > now())
+ORDER BY b.leased_at LIMIT %(limit)s
+
+-- name: free_abandoned_batch
+-- A dead holder's batch: its calls in flight become `unsure` with the evidence, the rest is due again at once.
+-- Guards: the same holder, and it is still dead. Rows keep their claim id, so that late proof can be told apart.
+WITH held AS (
+    SELECT b.batch_no, b.first_row, b.last_row FROM batch b
+    WHERE b.send_id = %(send_id)s AND b.batch_no = %(batch_no)s AND b.holder = %(worker)s
+      AND NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = b.holder AND w.lease_until > now())
+    FOR UPDATE
+), parked AS (
+    UPDATE delivery d
+    SET status = 'unsure', attempt_count = d.attempt_count + 1, settled_at = now(),
+        last_error = 'the worker died while this call may have been in flight'
+    FROM held h
+    WHERE d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row AND d.status = 'sending'
+    RETURNING d.row_no, d.claim_id, d.epoch, d.attempt_count, d.channel, d.last_attempt_at
+), logged AS (
+    INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
+                         started_at, ended_at, evidence)
+    SELECT %(send_id)s, p.row_no, p.claim_id, p.epoch, p.attempt_count, p.channel, 'unknown', 'ambiguous', 'unsure',
+           'worker_died', 'the worker died while this call may have been in flight', p.last_attempt_at, now(),
+           jsonb_build_object('worker', %(worker)s::text)
+    FROM parked p
+    ON CONFLICT DO NOTHING
+), due AS (
+    SELECT min(coalesce(d.next_attempt_at, now())) AS at
+    FROM held h
+    JOIN delivery d ON d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row
+    WHERE d.status IN ('owed', 'retrying')
+), counted AS (
+    SELECT count(*)::int AS parked FROM parked
+)
+UPDATE batch b
+SET holder = NULL, leased_at = NULL, due_at = due.at,
+    sending = b.sending - counted.parked, unsure = b.unsure + counted.parked,
+    settled_at = CASE WHEN due.at IS NULL AND b.sending = counted.parked THEN now() END
+FROM held, due, counted
+WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
+RETURNING counted.parked
+
+-- name: sweep_batches
+-- What a cancelled or expired send still owes becomes `cancelled` or `expired`, a bounded number of batches at
+-- a time. Guard: free batches only; a chain that holds one finds the send stopped and lets go.
+WITH open AS (
+    SELECT batch_no, first_row, last_row FROM batch
+    WHERE send_id = %(send_id)s AND settled_at IS NULL AND holder IS NULL AND owed + retrying > 0
+    ORDER BY batch_no LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+), swept AS (
+    UPDATE delivery d
+    SET status = %(status)s, settled_at = now(), next_attempt_at = NULL
+    FROM open o
+    WHERE d.send_id = %(send_id)s AND d.row_no BETWEEN o.first_row AND o.last_row AND d.status IN ('owed', 'retrying')
+    RETURNING o.batch_no
+), counted AS (
+    SELECT batch_no, count(*)::int AS rows FROM swept GROUP BY batch_no
+)
+UPDATE batch b
+SET cancelled = b.cancelled + CASE WHEN %(status)s = 'cancelled' THEN c.rows ELSE 0 END,
+    expired = b.expired + CASE WHEN %(status)s = 'expired' THEN c.rows ELSE 0 END,
+    owed = 0, retrying = 0, due_at = NULL,
+    settled_at = CASE WHEN b.sending = 0 THEN now() END
+FROM counted c
+WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
+RETURNING c.rows
+
+-- name: find_sends_to_sweep
+-- Due work: cancelled sends not yet swept, and sends past their valid_until.
+SELECT s.id, CASE WHEN s.status = 'cancelled' THEN 'cancelled' ELSE 'expired' END AS target
+FROM send s
+WHERE (s.status = 'cancelled' AND s.settled_counts IS NULL)
+   OR (s.status IN ('pending', 'queued', 'scheduled', 'sending', 'paused') AND s.valid_until <= now()
+       AND EXISTS (SELECT 1 FROM batch b
+                   WHERE b.send_id = s.id AND b.settled_at IS NULL AND b.owed + b.retrying > 0))
+ORDER BY s.id LIMIT %(limit)s
+
+-- name: close_cancelled_send
+-- A cancelled send is swept: its totals are written down. Guard: no batch is open.
+UPDATE send s
+SET settled_counts = (
+    SELECT jsonb_object_agg(per.channel, per.counts)
+    FROM (
+        SELECT b.channel, jsonb_build_object(
+            'sent', sum(b.sent), 'failed', sum(b.failed), 'dead_lettered', sum(b.dead_lettered),
+            'unsure', sum(b.unsure), 'suppressed', sum(b.suppressed), 'cancelled', sum(b.cancelled),
+            'expired', sum(b.expired)) AS counts
+        FROM batch b WHERE b.send_id = %(send_id)s GROUP BY b.channel
+    ) AS per)
+WHERE s.id = %(send_id)s AND s.status = 'cancelled'
+  AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = %(send_id)s AND b.settled_at IS NULL)
+RETURNING s.id
+
+-- name: begin_expired_send
+-- A send that never started and is past its valid_until: it runs only to be settled.
+UPDATE send
+SET status = 'sending', started_at = now(), queued_at = coalesce(queued_at, now()),
+    paused_at = NULL, pause_reason = NULL
+WHERE id = %(send_id)s AND status IN ('pending', 'queued', 'scheduled', 'paused') AND valid_until <= now()

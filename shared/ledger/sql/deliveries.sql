@@ -1,0 +1,135 @@
+-- name: claim_window
+-- A chain claims exactly the rows whose calls it is about to make; committed before the first call.
+-- Guards: the send is being sent and still valid, the batches are held by this process.
+WITH live AS (
+    SELECT tenant_id FROM send
+    WHERE id = %(send_id)s AND status = 'sending' AND (valid_until IS NULL OR valid_until > now())
+), held AS (
+    SELECT b.batch_no, b.first_row, b.last_row FROM batch b
+    WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s) AND b.holder = %(worker)s
+    FOR UPDATE
+), picked AS (
+    SELECT d.row_no, d.status, d.last_attempt_at, h.batch_no
+    FROM held h
+    JOIN delivery d ON d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row
+    WHERE d.status IN ('owed', 'retrying') AND (d.next_attempt_at IS NULL OR d.next_attempt_at <= now())
+      AND EXISTS (SELECT 1 FROM live)
+    ORDER BY d.row_no
+    LIMIT %(limit)s
+    FOR UPDATE OF d
+), claimed AS (
+    UPDATE delivery d
+    SET status = 'sending', claim_id = %(claim)s, next_attempt_at = NULL, last_attempt_at = now(),
+        first_attempt_at = coalesce(d.first_attempt_at, now())
+    FROM picked p
+    WHERE d.send_id = %(send_id)s AND d.row_no = p.row_no
+    RETURNING d.row_no, d.address, d.params, d.attempt_count, d.epoch, d.last_attempt_at,
+              p.last_attempt_at AS previous_attempt_at, p.status AS was, p.batch_no
+), counted AS (
+    SELECT batch_no, count(*) FILTER (WHERE was = 'owed') AS owed, count(*) FILTER (WHERE was = 'retrying') AS retrying
+    FROM claimed GROUP BY batch_no
+), noted AS (
+    UPDATE batch b
+    SET owed = b.owed - c.owed, retrying = b.retrying - c.retrying, sending = b.sending + c.owed + c.retrying,
+        progress_at = now()
+    FROM counted c
+    WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
+)
+SELECT c.row_no, c.batch_no, c.address, c.params, c.attempt_count, c.epoch, c.last_attempt_at, c.previous_attempt_at,
+       EXISTS (SELECT 1 FROM suppression s, live
+               WHERE s.tenant_id = live.tenant_id AND s.channel = %(channel)s AND s.address = lower(c.address))
+FROM claimed c
+ORDER BY c.row_no
+
+-- name: record_outcomes
+-- A group of a window's calls has ended: rows, attempts and the batches' counts in one statement.
+-- Guard and fence: `sending` under this claim; what somebody else settled meanwhile is not returned.
+WITH result AS (
+    SELECT * FROM unnest(
+        %(rows)s::int[], %(batches)s::int[], %(became)s::text[], %(uses)s::bool[], %(next)s::timestamptz[],
+        %(refs)s::text[], %(errors)s::text[], %(outcomes)s::text[], %(codes)s::text[], %(details)s::text[],
+        %(signatures)s::text[], %(ended)s::timestamptz[], %(evidence)s::jsonb[]
+    ) AS r (row_no, batch_no, became, uses, next_attempt_at, ref, error, outcome, code, detail, signature, ended_at,
+            evidence)
+), done AS (
+    UPDATE delivery d
+    SET status = r.became, attempt_count = d.attempt_count + r.uses::int,
+        claim_id = CASE WHEN r.became = 'unsure' THEN d.claim_id END,
+        next_attempt_at = r.next_attempt_at,
+        settled_at = CASE WHEN r.became IN ('owed', 'retrying') THEN NULL ELSE now() END,
+        provider = %(provider)s, provider_ref = coalesce(r.ref, d.provider_ref),
+        last_error = coalesce(r.error, d.last_error)
+    FROM result r
+    WHERE d.send_id = %(send_id)s AND d.row_no = r.row_no AND d.status = 'sending' AND d.claim_id = %(claim)s
+    RETURNING d.row_no, d.epoch, d.attempt_count, r.batch_no, r.became
+), logged AS (
+    INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
+                         signature, provider_ref, started_at, ended_at, evidence)
+    SELECT %(send_id)s, r.row_no, %(claim)s, d.epoch, d.attempt_count, %(channel)s, %(provider)s, r.outcome, r.became,
+           r.code, r.detail, r.signature, r.ref, %(started)s, r.ended_at, r.evidence
+    FROM done d JOIN result r USING (row_no)
+    WHERE r.outcome NOT IN ('not_attempted', 'suppression_list')
+), counted AS (
+    SELECT batch_no, count(*)::int AS all_rows,
+           count(*) FILTER (WHERE became = 'owed')::int AS owed,
+           count(*) FILTER (WHERE became = 'retrying')::int AS retrying,
+           count(*) FILTER (WHERE became = 'sent')::int AS sent,
+           count(*) FILTER (WHERE became = 'failed')::int AS failed,
+           count(*) FILTER (WHERE became = 'dead_lettered')::int AS dead_lettered,
+           count(*) FILTER (WHERE became = 'unsure')::int AS unsure,
+           count(*) FILTER (WHERE became = 'suppressed')::int AS suppressed
+    FROM done GROUP BY batch_no
+), noted AS (
+    UPDATE batch b
+    SET sending = b.sending - c.all_rows, owed = b.owed + c.owed, retrying = b.retrying + c.retrying,
+        sent = b.sent + c.sent, failed = b.failed + c.failed, dead_lettered = b.dead_lettered + c.dead_lettered,
+        unsure = b.unsure + c.unsure, suppressed = b.suppressed + c.suppressed, progress_at = now()
+    FROM counted c
+    WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
+)
+SELECT row_no FROM done
+
+-- name: record_late_outcome
+-- A call outlived its lease: its row was parked as `unsure` meanwhile. Late proof wins over parking.
+-- Guard and fence: `unsure` under this claim. The batch is open again when the row is.
+WITH done AS (
+    UPDATE delivery d
+    SET status = %(became)s, claim_id = CASE WHEN %(became)s = 'unsure' THEN d.claim_id END,
+        attempt_count = d.attempt_count - 1 + %(uses)s::int,
+        next_attempt_at = %(next)s, provider = %(provider)s,
+        settled_at = CASE WHEN %(became)s IN ('owed', 'retrying') THEN NULL ELSE now() END,
+        provider_ref = coalesce(%(ref)s, d.provider_ref), last_error = coalesce(%(error)s, d.last_error)
+    WHERE d.send_id = %(send_id)s AND d.row_no = %(row_no)s AND d.status = 'unsure' AND d.claim_id = %(claim)s
+    RETURNING d.row_no, d.epoch, d.attempt_count
+), logged AS (
+    INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
+                         signature, provider_ref, started_at, ended_at, evidence)
+    SELECT %(send_id)s, done.row_no, %(late_claim)s, done.epoch, done.attempt_count, %(channel)s, %(provider)s,
+           %(outcome)s, %(became)s, %(code)s, %(detail)s, %(signature)s, %(ref)s, %(started)s, %(ended)s,
+           jsonb_build_object('late_result_of_claim', %(claim)s::text)
+    FROM done
+)
+UPDATE batch b
+SET unsure = b.unsure - 1 + (%(became)s = 'unsure')::int,
+    owed = b.owed + (%(became)s = 'owed')::int, retrying = b.retrying + (%(became)s = 'retrying')::int,
+    sent = b.sent + (%(became)s = 'sent')::int, failed = b.failed + (%(became)s = 'failed')::int,
+    dead_lettered = b.dead_lettered + (%(became)s = 'dead_lettered')::int,
+    suppressed = b.suppressed + (%(became)s = 'suppressed')::int,
+    due_at = CASE WHEN %(became)s IN ('owed', 'retrying') AND b.holder IS NULL
+                  THEN least(b.due_at, coalesce(%(next)s, now())) ELSE b.due_at END,
+    settled_at = CASE WHEN %(became)s IN ('owed', 'retrying') THEN NULL ELSE b.settled_at END
+FROM done
+WHERE b.send_id = %(send_id)s AND done.row_no BETWEEN b.first_row AND b.last_row
+RETURNING b.batch_no
+
+-- name: suppress_addresses
+-- The provider refuses these addresses for good: they join the tenant's list.
+INSERT INTO suppression (tenant_id, channel, address, reason)
+SELECT %(tenant_id)s, %(channel)s, lower(a), %(reason)s FROM unnest(%(addresses)s::text[]) AS a
+ON CONFLICT DO NOTHING
+
+-- name: note_failure_group
+-- The first failure of a kind names it.
+INSERT INTO failure_group (signature, version, channel, provider, outcome, title)
+VALUES (%(signature)s, %(version)s, %(channel)s, %(provider)s, %(outcome)s, %(title)s)
+ON CONFLICT DO NOTHING
