@@ -24,14 +24,14 @@ class Periodic:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._stopping = False
+        self._stop = threading.Event()
 
     def start(self) -> None:
         """Start the thread; nothing happens where it runs already."""
         with self._lock:
             if self._thread is None:
-                self._stopping = False
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._stop = threading.Event()  # its own: an earlier thread may still be on its way out
+                self._thread = threading.Thread(target=self._run, args=(self._stop,), name=self._name, daemon=True)
                 self._thread.start()
 
     def wake(self) -> None:
@@ -42,16 +42,16 @@ class Periodic:
         """End the thread and wait for it; an action under way is finished first."""
         with self._lock:
             thread, self._thread = self._thread, None
-            self._stopping = True
+            self._stop.set()
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_s)
 
-    def _run(self) -> None:
+    def _run(self, stop: threading.Event) -> None:
         while True:
             self._wake.wait(self._interval_s)
             self._wake.clear()
-            if self._stopping:
+            if stop.is_set():
                 return
             try:
                 self._action()
