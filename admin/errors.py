@@ -1,0 +1,121 @@
+"""
+Every error of the HTTP API as `application/problem+json`, in one shape, and nothing internal in any of them.
+
+Source: RFC 9457 (problem details), RFC 6901 (JSON pointers).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import psycopg
+from flask import Flask, Response, g, json, request
+from psycopg_pool import PoolClosed, PoolTimeout
+from werkzeug.exceptions import HTTPException
+
+_log = logging.getLogger(__name__)
+
+#: Seconds. A restarted Postgres or a fail-over takes about this long.
+_RETRY_AFTER_S = 5
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with a body, and where: a JSON pointer, empty for the whole."""
+
+    pointer: str
+    detail: str
+
+
+@dataclass
+class ProblemError(Exception):
+    """An answer of 4xx or 5xx. `slug` is the stable name of its kind; `more` counts faults beyond those listed."""
+
+    status: int
+    slug: str
+    detail: str
+    faults: Sequence[Fault] = ()
+    more: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.slug}"
+
+
+def not_found(what: str) -> ProblemError:
+    """The answer for an id that does not exist, is malformed, or belongs to another tenant: all look alike."""
+    return ProblemError(404, "not-found", f"There is no such {what}.")
+
+
+def response_for(problem: ProblemError) -> Response:
+    """The HTTP response of a problem."""
+    body: dict[str, object] = {
+        "type": f"/api/v1/docs#{problem.slug}",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "request_id": g.get("request_id", ""),
+    }
+    if problem.faults:
+        body["errors"] = [{"pointer": fault.pointer, "detail": fault.detail} for fault in problem.faults]
+        body["error_count"] = len(problem.faults) + problem.more
+    return Response(
+        json.dumps(body), status=problem.status, headers=dict(problem.headers), mimetype="application/problem+json"
+    )
+
+
+_STATUS_SLUGS = {
+    400: "bad-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "body-too-large",
+    415: "not-json",
+}
+
+
+def _from_http_exception(error: HTTPException) -> Response:
+    if error.response is not None or error.code is None or error.code < HTTPStatus.BAD_REQUEST:
+        return error.get_response()  # type: ignore[return-value]  # a redirect, or a response somebody made
+    headers = {name: value for name, value in error.get_headers() if name in {"Allow", "Retry-After"}}
+    if not request.path.startswith("/api/"):
+        return Response(f"{error.code} {error.name}\n", status=error.code, headers=headers, mimetype="text/plain")
+    details = {
+        404: "There is nothing at this address.",
+        405: f"This address does not take {request.method}; it takes {headers.get('Allow', 'something else')}.",
+    }
+    detail = details.get(error.code, error.description or error.name)
+    slug = _STATUS_SLUGS.get(error.code, "request-failed")
+    return response_for(ProblemError(error.code, slug, detail, headers=headers))
+
+
+def _from_lost_database(error: psycopg.Error) -> Response:
+    _log.warning("database_unavailable", extra={"error": type(error).__name__})
+    problem = ProblemError(
+        503,
+        "unavailable",
+        "The ledger cannot be reached just now. Repeat the request; a submission is safe to repeat under the same "
+        "Idempotency-Key.",
+        headers={"Retry-After": str(_RETRY_AFTER_S)},
+    )
+    return response_for(problem)
+
+
+def _from_bug(error: Exception) -> Response:
+    # One of the two borders of the process where anything is caught: the client learns an id, the log the rest.
+    _log.error("request_failed", exc_info=error, extra={"request_id": g.get("request_id", "")})
+    if not request.path.startswith("/api/"):
+        return Response("500 Internal Server Error\n", status=500, mimetype="text/plain")
+    return response_for(
+        ProblemError(500, "internal", "Something went wrong on our side. It is logged under this request's id.")
+    )
+
+
+def register(app: Flask) -> None:
+    """Install the handlers; the most specific exception class wins."""
+    app.register_error_handler(ProblemError, response_for)
+    app.register_error_handler(HTTPException, _from_http_exception)
+    app.register_error_handler(psycopg.OperationalError, _from_lost_database)
+    app.register_error_handler(PoolTimeout, _from_lost_database)
+    app.register_error_handler(PoolClosed, _from_lost_database)
+    app.register_error_handler(Exception, _from_bug)

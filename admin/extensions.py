@@ -1,0 +1,63 @@
+"""What a request may use: settings, the ledger's pool, the queues; and Flask-SQLAlchemy for the pages' reads."""
+
+from dataclasses import dataclass
+
+from flask import Flask, current_app
+from flask_sqlalchemy import SQLAlchemy
+
+from shared.jobs import Jobs, make_broker
+from shared.ledger.db import Ledger, sqlalchemy_url
+from shared.ledger.models import Base
+from shared.settings import Settings
+
+#: Reads of the admin pages; the tenant API uses named statements over `Services.ledger`.
+db = SQLAlchemy(model_class=Base)
+
+_NAME = "tidings"
+
+
+@dataclass(frozen=True)
+class Services:
+    """One per process. Connections are made when they are first needed."""
+
+    settings: Settings
+    ledger: Ledger
+    jobs: Jobs
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self.ledger.close()
+        self.jobs.broker.close()
+
+
+def install(app: Flask, settings: Settings) -> Services:
+    """Build the services of this process and attach them to the app."""
+    url = settings.database_url.get_secret_value()
+    broker = make_broker(
+        settings.redis_url.get_secret_value(),
+        namespace=settings.redis_namespace,
+        heartbeat_timeout_ms=settings.worker_heartbeat_timeout_ms,
+    )
+    services = Services(
+        settings=settings,
+        ledger=Ledger(url, size=settings.db_pool_size, name="tidings-web"),
+        jobs=Jobs(broker),
+    )
+    services.ledger.open()
+    app.extensions[_NAME] = services
+    app.config["SQLALCHEMY_DATABASE_URI"] = sqlalchemy_url(url)
+    app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {
+        "pool_size": 2,
+        "max_overflow": 0,
+        "pool_timeout": 5,
+        "pool_pre_ping": True,
+        "connect_args": {"application_name": "tidings-pages", "connect_timeout": 5},
+    }
+    db.init_app(app)
+    return services
+
+
+def services() -> Services:
+    """The services of the running request's app."""
+    found: Services = current_app.extensions[_NAME]
+    return found
