@@ -140,7 +140,7 @@ class _Masking(logging.Filter):
             text = self._secrets.sub("***", text)
         if "://" in text:
             text = _URL_PASSWORD.sub(r"\1:***@", text)
-        text = mask_text(_CREDENTIAL.sub("***", text))
+        text = mask_text(_CREDENTIAL.sub("***", text), limit=2 * _READ_AT_MOST)
         if len(text) > _WRITE_AT_MOST:  # cut again: the first cut may have left half an address at its edge
             text = "…" + text[-_WRITE_AT_MOST:] if keep_end else text[:_WRITE_AT_MOST] + "…"
         return text

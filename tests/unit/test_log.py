@@ -147,6 +147,19 @@ def test_an_address_cut_by_the_length_limit_is_not_readable_up_to_the_cut(writte
     assert len(written.text) < 7 * 17_000
 
 
+def test_of_a_long_trace_the_end_is_kept(written: Written) -> None:
+    try:
+        _refuse("x" * 30_000)
+    except ValueError:
+        try:
+            _refuse("the reason for jane.doe@example.com")
+        except ValueError:
+            logger.exception("refused")
+
+    assert str(written.line["exception"]).endswith("ValueError: the reason for j***@e***.com")
+    assert len(written.text) < 20_000
+
+
 def test_an_unreadable_call_writes_a_line_all_the_same(written: Written) -> None:
     logger.info("to %s and %s", "jane.doe@example.com")  # noqa: PLE1206  # the fault is the point
     logger.info("to %d", "jane.doe@example.com")
