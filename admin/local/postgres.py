@@ -152,15 +152,15 @@ class Postgres:
         command = [str(programs / "postgres"), "-D", str(self._data)]
         command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with self._log.open("wb") as log:
-            process = self._start_as_account(command, log)
+            self._process = process = self._start_as_account(command, log)
         while process.poll() is None and time.monotonic() < deadline:
             with suppress(psycopg.OperationalError), psycopg.connect(self._maintenance_url(), connect_timeout=5):
-                self._process = process
                 return True
             time.sleep(0.02)
         process.kill()
         process.wait()
         self._tether.forget(process)
+        self._process = None
         return False
 
     def _start_as_account(self, command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -122,7 +122,7 @@ class Valkey:
             pid_file=f'"{self._data}/valkey.pid"',
         )
         with self._log.open("wb") as log:
-            process = self._tether.start(
+            self._process = process = self._tether.start(
                 # The folder stands on the command line so that a later start knows this server for its own.
                 [str(program), "-", "--dir", str(self._data)],
                 cwd=Path("/"),
@@ -141,10 +141,10 @@ class Valkey:
                 # Loading its data it answers with an error; another program on the port answers anything.
                 with suppress(redis.RedisError):
                     client.ping()
-                    self._process = process
                     return True
                 time.sleep(0.02)
         process.kill()
         process.wait()
         self._tether.forget(process)
+        self._process = None
         return False

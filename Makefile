@@ -1,0 +1,45 @@
+# Python 3.11 or newer and make are all that is needed. PYTHON=python3.12 names another interpreter.
+VENV ?= .venv
+RUN = $(VENV)/bin
+LOCK = $(VENV)/lock/bin/uv pip compile -q --universal --python-version 3.11 --no-header --no-emit-index-url --no-emit-find-links
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && exit; done; echo python3)
+.PHONY: help install up test check test-unit migrate docs bench lock
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+install: # the virtual environment; at once when nothing changed
+	@$(PYTHON) -c "" || { echo "Tidings needs Python 3.11 or newer: install it, or name it, PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) admin/local/install.py $(VENV) "$(origin PYTHON)"
+
+up: install ## run everything on this machine: servers, schema, all processes, a demo key
+	@exec $(RUN)/python -m admin.local up
+
+test: check ## all that CI runs: check, then unit, integration and system tests on real servers
+	$(RUN)/pytest tests/unit
+	$(RUN)/pytest tests --ignore=tests/unit --ignore=tests/benchmarks
+
+check: install ## formatting, lint, strict types, import contracts (below 30 s)
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+test-unit: install ## the tests that need no server (below 10 s)
+	$(RUN)/pytest tests/unit
+
+migrate: install ## bring the database's schema up to date
+	@$(RUN)/python -m admin.local migrate
+
+docs: install ## write the pages that are made from the code
+	$(RUN)/python -m admin.cli docs
+
+bench: install ## measure; one JSON line per case
+	$(RUN)/python -m tests.benchmarks
+
+lock: install ## pin what pyproject.toml allows; UPGRADE=--upgrade takes the newest
+	@$(RUN)/python -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install -q --disable-pip-version-check uv==0.13.9
+	$(LOCK) $(UPGRADE) pyproject.toml -o requirements.txt
+	$(LOCK) $(UPGRADE) pyproject.toml -c requirements.txt --extra embedded --extra dev -o requirements-dev.txt

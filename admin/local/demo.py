@@ -1,0 +1,36 @@
+"""A tenant and a key to try things with; the key is kept so that every start shows the same."""
+
+from pathlib import Path
+
+from admin.local.place import write_secret
+from shared.domain.states import Mode
+from shared.ledger.db import Ledger
+from shared.ledger.tenants import authenticate, create_key, create_tenant, find_tenant
+
+TENANT = "demo"
+#: the numbering plan of the examples: +1 604 555 01xx, reserved for fiction
+REGION = "CA"
+
+
+def ensure_key(database_url: str, key_file: Path) -> str:
+    """Give a live key of the demo tenant: the kept one while it is valid, else a new one."""
+    ledger = Ledger(database_url, size=1, name="tidings up")
+    ledger.open()
+    try:
+        with ledger.transaction() as connection:
+            kept = key_file.read_text().strip() if key_file.exists() else ""
+            if kept and authenticate(connection, kept):
+                return kept
+            tenant = find_tenant(connection, TENANT)
+            tenant_id = (
+                tenant.id
+                if tenant
+                else create_tenant(
+                    connection, name=TENANT, default_region=REGION, email_from="Tidings <tidings@example.com>"
+                )
+            )
+            _, secret = create_key(connection, tenant_id=tenant_id, mode=Mode.LIVE, name="make up")
+    finally:
+        ledger.close()
+    write_secret(key_file, f"{secret}\n")
+    return secret
