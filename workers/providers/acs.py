@@ -67,7 +67,7 @@ class AcsProvider:
         )
         self.credential = hashlib.sha256(config.endpoint.encode()).hexdigest()[:12]
 
-    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """Post the messages, those with the same sender and text together."""
         now = datetime.now(UTC)
         texts = [_only_sms(message) for message in messages]
@@ -75,7 +75,11 @@ class AcsProvider:
         for number, group in enumerate(groups):
             body = _body([texts[index] for index in group], self._config.sender, now)
             self._engine.start(number, HttpRequest(self._url, self._signed_headers(body, now), body))
-        for number, result in self._engine.results():
+        for ended in self._engine.results():
+            if ended is None:
+                yield None
+                continue
+            number, result = ended
             group = groups[number]
             yield from zip(group, outcomes_of(result, [messages[index].to for index in group]), strict=True)
 

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -24,7 +24,7 @@ import pycurl
 
 from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Throttled, Transient
 from workers.providers import classify
-from workers.providers.http import HttpEngine, HttpLimits, HttpRequest, HttpResult
+from workers.providers.http import GLANCE_S, HttpEngine, HttpLimits, HttpRequest, HttpResult
 from workers.providers.protocol import EmailMessage, Message
 
 #: seconds before its end at which a token is replaced; CHES checks `exp` without leeway, tokens live 300 s.
@@ -71,29 +71,33 @@ class TokenSource:
         self._token: _Token | None = None
         self._last_failure: tuple[float, Outcome] | None = None
 
-    def headers(self, *, unless: list[str] | None = None) -> list[str] | Outcome:
+    def headers(self, *, unless: list[str] | None = None) -> Generator[None, None, list[str] | Outcome]:
         """
         Give the request headers that carry a valid token, or why there is none (never Ambiguous).
 
-        `unless` are headers whose token CHES refused: a newer one that another thread fetched meanwhile is
-        taken as it is, so that one expiry costs one fetch.
+        Yields every 50 ms while it waits. `unless` are headers whose token CHES refused: a newer one that
+        another thread fetched meanwhile is taken as it is, so that one expiry costs one fetch.
         """
         usable = self._usable(unless)
         if usable is not None:
             return usable
         asked_at = time.monotonic()
-        with self._lock:
+        while not self._lock.acquire(timeout=GLANCE_S):
+            yield
+        try:
             usable = self._usable(unless)
             if usable is not None:
                 return usable
             if self._last_failure and self._last_failure[0] >= asked_at:
                 return self._last_failure[1]
-            fetched = self._fetch()
+            fetched = yield from self._fetch()
             if isinstance(fetched, _Token):
                 self._token = fetched
                 return fetched.headers
             self._last_failure = (time.monotonic(), fetched)
             return fetched
+        finally:
+            self._lock.release()
 
     def _usable(self, unless: list[str] | None) -> list[str] | None:
         token = self._token
@@ -101,7 +105,7 @@ class TokenSource:
             return None
         return token.headers
 
-    def _fetch(self) -> _Token | Outcome:
+    def _fetch(self) -> Generator[None, None, _Token | Outcome]:
         config = self._config
         pair = b64encode(f"{config.client_id}:{config.client_secret}".encode()).decode()
         request = HttpRequest(
@@ -112,8 +116,13 @@ class TokenSource:
         timeout_ms = min(_TOKEN_TIMEOUT_MS, config.timeout_ms)
         engine = HttpEngine(HttpLimits(total_timeout_ms=timeout_ms, connect_timeout_ms=config.connect_timeout_ms))
         started = time.monotonic()
+        engine.start(0, request)
         try:
-            result = engine.call(request)
+            for ended in engine.results():
+                if ended is None:
+                    yield
+                else:
+                    result = ended[1]
         finally:
             engine.close()
         answer = result.json()
@@ -146,14 +155,14 @@ class ChesProvider:
         account = f"{config.base_url} {config.client_id}"
         self.credential = hashlib.sha256(account.encode()).hexdigest()[:12]
 
-    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """
         Post each message; one refused with 401 is posted once more with a fresh token.
 
         Both tries and the token share the one total time.
         """
         ends_at = time.monotonic() + self._config.timeout_ms / 1_000
-        headers = self._tokens.headers()
+        headers = yield from self._tokens.headers()
         if not isinstance(headers, list):
             yield from classify.every(headers, len(messages))
             return
@@ -161,10 +170,14 @@ class ChesProvider:
         for index, message in enumerate(messages):
             self._engine.start(index, HttpRequest(self._url, headers, _body(message), timeout_ms=left_ms))
         again: set[int] = set()
-        for index, result in self._engine.results():
+        for ended in self._engine.results():
+            if ended is None:
+                yield None
+                continue
+            index, result = ended
             if result.status == HTTPStatus.UNAUTHORIZED and index not in again:
                 again.add(index)
-                fresh = self._tokens.headers(unless=headers)
+                fresh = yield from self._tokens.headers(unless=headers)
                 if not isinstance(fresh, list):
                     yield index, fresh
                     continue

@@ -27,8 +27,8 @@ import pycurl
 
 #: bytes of an answer's body kept; a provider's JSON is below 2 kB, an error page of a gateway below 20 kB.
 BODY_CAP = 65_536
-#: seconds a wait may last before Python gets to run: an interrupt raised in this thread arrives by then.
-_LONGEST_WAIT_S = 0.25
+#: seconds after which the caller gets to run while nothing ends.
+GLANCE_S = 0.05
 
 _POLL_MASK = {
     pycurl.POLL_IN: select.POLLIN,
@@ -187,23 +187,29 @@ class HttpEngine:
         self._running[call.curl] = call
         self._multi.add_handle(call.curl)
 
-    def results(self) -> Iterator[tuple[int, HttpResult]]:
+    def results(self) -> Iterator[tuple[int, HttpResult] | None]:
         """
-        Yield (token, result) in the order of completion until nothing runs.
+        Yield (token, result) in the order of completion until nothing runs; None every 50 ms of silence.
 
         Closing the iterator, or an exception in it, cuts what still runs.
         """
         try:
+            heard_at = time.monotonic()
             while self._running:
                 self._step()
-                yield from self._completed()
+                for ended in self._completed():
+                    yield ended
+                    heard_at = time.monotonic()
+                if time.monotonic() - heard_at >= GLANCE_S:
+                    yield None
+                    heard_at = time.monotonic()
         finally:
             self._cut()
 
     def call(self, request: HttpRequest) -> HttpResult:
         """Make one call and wait for it; only while no other runs."""
         self.start(0, request)
-        return next(result for _, result in list(self.results()))
+        return next(ended[1] for ended in list(self.results()) if ended is not None)
 
     def close(self) -> None:
         """Cut what runs and close the kept connections."""
@@ -214,7 +220,7 @@ class HttpEngine:
         self._multi.close()
 
     def _step(self) -> None:
-        wait_s = _LONGEST_WAIT_S
+        wait_s = GLANCE_S
         if self._timer_due is not None:
             wait_s = min(wait_s, max(0.0, self._timer_due - time.monotonic()))
         for fd, events in self._poll.poll(wait_s * 1_000):

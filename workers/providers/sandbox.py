@@ -31,6 +31,7 @@ from shared.domain.outcome import (
     Throttled,
     Transient,
 )
+from workers.providers.http import GLANCE_S
 from workers.providers.protocol import EmailMessage, Message
 
 _ASKED: dict[str, Outcome] = {
@@ -68,14 +69,16 @@ class SandboxProvider:
         self._keep = keep
         self._failed_once: set[str] = set()
 
-    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """Answer as asked; messages are kept before any is answered."""
         outcomes = [self._outcome_of(message) for message in messages]
         kept = [m for m, o in zip(messages, outcomes, strict=True) if isinstance(o, Accepted | Ambiguous)]
         if kept:
             self._keep(kept)
-        if self._latency_s:
-            time.sleep(self._latency_s)
+        ends_at = time.monotonic() + self._latency_s
+        while (left_s := ends_at - time.monotonic()) > 0:
+            time.sleep(min(left_s, GLANCE_S))
+            yield None
         yield from enumerate(outcomes)
 
     def close(self) -> None:

@@ -92,12 +92,12 @@ class TwilioProvider:
         account = f"{config.base_url} {config.account_sid}"
         self.credential = hashlib.sha256(account.encode()).hexdigest()[:12]
 
-    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """Post each message once."""
         for index, message in enumerate(messages):
             self._engine.start(index, HttpRequest(self._url, self._headers, _form(message, self._config)))
-        for index, result in self._engine.results():
-            yield index, outcome_of(result)
+        for ended in self._engine.results():
+            yield None if ended is None else (ended[0], outcome_of(ended[1]))
 
     def close(self) -> None:
         """Close kept connections."""

@@ -1,0 +1,165 @@
+"""Settings into adapters, and which settings a provider lacks."""
+
+import base64
+from collections.abc import Callable, Iterator, Sequence
+
+from shared.domain.outcome import Configuration, Outcome, Scope
+from shared.settings import Settings
+from workers.providers.acs import AcsConfig, AcsProvider
+from workers.providers.ches import ChesConfig, ChesProvider
+from workers.providers.protocol import Message, Provider
+from workers.providers.sandbox import SandboxConfig, SandboxProvider
+from workers.providers.smtp import SmtpProvider, longest_send_s
+from workers.providers.smtp_session import SmtpConfig
+from workers.providers.twilio import TwilioConfig, TwilioProvider
+
+#: Where Twilio reports deliveries, below PUBLIC_URL.
+TWILIO_CALLBACK_PATH = "/api/v1/receipts/twilio"
+
+#: What each provider cannot do without; of an inner tuple any one is enough.
+_NEEDS: dict[str, tuple[str | tuple[str, ...], ...]] = {
+    "sandbox": (),
+    "ches": ("ches_base_url", "ches_token_url", "ches_client_id", "ches_client_secret"),
+    "smtp": ("smtp_host",),
+    "twilio": ("twilio_account_sid", "twilio_auth_token", ("twilio_from", "twilio_messaging_service_sid")),
+    "acs": ("acs_endpoint", "acs_access_key", "acs_from"),
+}
+_FOR_CHANNEL = {"none": "EMAIL_PROVIDER or SMS_PROVIDER"}
+
+
+class UnconfiguredProvider:
+    """Stands where a provider's settings are missing: makes no call, each message waits for a person."""
+
+    credential = "unconfigured"
+
+    def __init__(self, name: str, missing: Sequence[str]) -> None:
+        self.name = name
+        self._outcome = Configuration(Scope.PROVIDER, "not_configured", f"not set: {', '.join(missing)}")
+
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
+        """Answer each message with what is missing."""
+        for index in range(len(messages)):
+            yield index, self._outcome
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def missing_settings(name: str, settings: Settings) -> tuple[str, ...]:
+    """Name the settings that the provider lacks, as environment variables; empty where it is ready."""
+    if name not in _NEEDS:
+        return (_FOR_CHANNEL.get(name, f"a provider called {name}"),)
+    missing = []
+    for need in _NEEDS[name]:
+        choices = (need,) if isinstance(need, str) else need
+        if not any(_plain(settings, choice) for choice in choices):
+            missing.append(" or ".join(choice.upper() for choice in choices))
+    if name == "smtp" and settings.smtp_username and not _plain(settings, "smtp_password"):
+        missing.append("SMTP_PASSWORD")
+    if name == "acs" and not _is_base64(_plain(settings, "acs_access_key")):
+        missing.append("ACS_ACCESS_KEY in base64")
+    return tuple(missing)
+
+
+def build_provider(name: str, settings: Settings, *, keep: Callable[[Sequence[Message]], None]) -> Provider:
+    """
+    Make the calling thread's adapter.
+
+    `keep` is where the sandbox puts messages. A provider that lacks settings comes as one that answers
+    every message with Configuration and makes no call.
+    """
+    missing = missing_settings(name, settings)
+    if missing:
+        return UnconfiguredProvider(name, missing)
+    match name:
+        case "ches":
+            return ChesProvider(_ches(settings))
+        case "smtp":
+            return SmtpProvider(_smtp(settings))
+        case "twilio":
+            return TwilioProvider(_twilio(settings))
+        case "acs":
+            return AcsProvider(_acs(settings))
+        case _:
+            return SandboxProvider(SandboxConfig(latency_ms=settings.sandbox_latency_ms), keep=keep)
+
+
+def longest_call_s(name: str, settings: Settings) -> float:
+    """Bound of one `send` of a ready provider, seconds; a slot's lease must outlive it."""
+    match name:
+        case "ches":
+            # Waiting for another thread's token, fetching one after a 401, and the calls' own total.
+            return settings.ches_timeout_ms / 1_000 + 20.0
+        case "smtp":
+            return longest_send_s(_smtp(settings))
+        case "twilio":
+            return settings.twilio_timeout_ms / 1_000
+        case "acs":
+            return settings.acs_timeout_ms / 1_000
+        case _:
+            return settings.sandbox_latency_ms / 1_000 + 10.0
+
+
+def _ches(settings: Settings) -> ChesConfig:
+    return ChesConfig(
+        base_url=_plain(settings, "ches_base_url"),
+        token_url=_plain(settings, "ches_token_url"),
+        client_id=_plain(settings, "ches_client_id"),
+        client_secret=_plain(settings, "ches_client_secret"),
+        timeout_ms=settings.ches_timeout_ms,
+        connect_timeout_ms=settings.ches_connect_timeout_ms,
+    )
+
+
+def _smtp(settings: Settings) -> SmtpConfig:
+    return SmtpConfig(
+        host=_plain(settings, "smtp_host"),
+        port=settings.smtp_port,
+        security=settings.smtp_security,
+        username=settings.smtp_username,
+        password=_plain(settings, "smtp_password") or None,
+        ca_file=settings.smtp_ca_file,
+        connect_timeout_ms=settings.smtp_connect_timeout_ms,
+        timeout_ms=settings.smtp_timeout_ms,
+        final_dot_timeout_ms=settings.smtp_final_dot_timeout_ms,
+        connections_per_process=settings.smtp_connections_per_process,
+        message_id_domain=settings.message_id_domain,
+    )
+
+
+def _twilio(settings: Settings) -> TwilioConfig:
+    callback = settings.public_url.rstrip("/") + TWILIO_CALLBACK_PATH if settings.public_url else None
+    return TwilioConfig(
+        account_sid=_plain(settings, "twilio_account_sid"),
+        auth_token=_plain(settings, "twilio_auth_token"),
+        sender=settings.twilio_from,
+        messaging_service_sid=settings.twilio_messaging_service_sid,
+        status_callback_url=callback,
+        base_url=settings.twilio_base_url,
+        timeout_ms=settings.twilio_timeout_ms,
+    )
+
+
+def _acs(settings: Settings) -> AcsConfig:
+    return AcsConfig(
+        endpoint=_plain(settings, "acs_endpoint"),
+        access_key=_plain(settings, "acs_access_key"),
+        sender=_plain(settings, "acs_from"),
+        timeout_ms=settings.acs_timeout_ms,
+    )
+
+
+def _is_base64(value: str) -> bool:
+    try:
+        base64.b64decode(value, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+def _plain(settings: Settings, name: str) -> str:
+    """Give a setting as text, a secret uncovered; "" where it is not set."""
+    value = getattr(settings, name)
+    if value is None:
+        return ""
+    return str(value.get_secret_value()) if hasattr(value, "get_secret_value") else str(value)

@@ -1,0 +1,252 @@
+"""
+E-mail through any SMTP relay: one message per recipient over kept connections.
+
+All instances of a process that use the same relay share one pool of threads, each with its own connection.
+A connection that the relay closed while it was idle is replaced and the message sent over the new one.
+"""
+
+import hashlib
+import queue
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from shared.domain.outcome import Accepted, Ambiguous, Configuration, NotAttempted, Outcome, Permanent, Scope
+from workers.providers.http import GLANCE_S
+from workers.providers.mime import Envelope, UnsendableAddressError, dot_stuffed, envelope_of
+from workers.providers.protocol import EmailMessage, Message
+from workers.providers.smtp_outcomes import is_relay_denied, outcome_of_loss, outcome_of_reply
+from workers.providers.smtp_session import Reply, SmtpConfig, SmtpFailure, SmtpLost, SmtpSession, Stage
+
+#: seconds after which an idle connection is not used again; relays seen close at 60 s (SES) to 300 s (Postfix).
+_IDLE_LIMIT_S = 30.0
+#: messages after which a connection is replaced, below the limits per connection of common relays (100).
+_MESSAGES_PER_CONNECTION = 100
+#: different recipients refused as "relay denied" in a row that make it our configuration and not theirs.
+_RELAY_DENIED_IN_A_ROW = 5
+
+_QUEUE_ID = re.compile(
+    r"queued as <?([^\s>;,]+)|\bid[=: ]<?([^\s>;,]+)|^2\.\d\.\d\s+ok:?\s+<?([^\s>;,]+)|^ok:?\s+<?([^\s>;,]+)", re.I
+)
+
+
+@dataclass(slots=True)
+class _Job:
+    index: int
+    envelope: Envelope
+    start_by: float
+    answers: "queue.SimpleQueue[tuple[int, Outcome]]"
+    cancelled: bool = False
+
+
+class _Pool:
+    """Threads that each keep one connection to one relay; grows with the work up to its limit."""
+
+    def __init__(self, config: SmtpConfig) -> None:
+        self._config = config
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        self._denied: set[str] = set()
+        self.users = 0
+
+    def submit(self, job: _Job) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._threads < self._config.connections_per_process:
+                self._threads += 1
+                # A daemon: a hung relay must not hold up the end of the process.
+                threading.Thread(target=self._work, name=f"smtp-{self._threads}", daemon=True).start()
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        """Let every thread say QUIT and end once its work is done."""
+        with self._lock:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+            self._threads = self._idle = 0
+
+    def _work(self) -> None:
+        try:
+            self._serve_jobs()
+        except BaseException:
+            with self._lock:  # a bug ends this thread, not the pool
+                self._threads = max(0, self._threads - 1)
+            raise
+
+    def _serve_jobs(self) -> None:
+        session: SmtpSession | None = None
+        while True:
+            try:
+                job = self._jobs.get(timeout=_IDLE_LIMIT_S if session else None)
+            except queue.Empty:
+                if session:
+                    session.quit()
+                session = None
+                continue
+            if job is None:
+                if session:
+                    session.quit()
+                return
+            if job.cancelled or time.monotonic() > job.start_by:
+                job.answers.put((job.index, NotAttempted("no connection to the relay was free in time")))
+            else:
+                session = self._deliver(session, job)
+            with self._lock:
+                self._idle = min(self._idle + 1, self._threads)
+
+    def _deliver(self, session: SmtpSession | None, job: _Job) -> SmtpSession | None:
+        """Deliver one message; gives the connection to keep, if any."""
+        if session and (session.delivered >= _MESSAGES_PER_CONNECTION or session.is_stale(_IDLE_LIMIT_S)):
+            session.quit()
+            session = None
+        outcome: Outcome = Ambiguous("smtp_interrupted", "the sending thread broke off")
+        try:
+            session, outcome = self._converse(session, job.envelope)
+            if session is None and outcome is _CLOSED_WHILE_IDLE:
+                session, outcome = self._converse(None, job.envelope)
+        finally:
+            job.answers.put((job.index, outcome))
+        return session
+
+    def _converse(self, session: SmtpSession | None, envelope: Envelope) -> tuple[SmtpSession | None, Outcome]:
+        config, reused = self._config, session is not None
+        try:
+            if session is None:
+                session = SmtpSession(config, time.monotonic() + config.connect_timeout_ms / 1_000)
+            unable = _unable(session, envelope)
+            if unable is not None:
+                return session, unable
+            ends_at = time.monotonic() + 2 * config.timeout_ms / 1_000
+            content = dot_stuffed(envelope.content)
+            reply = session.deliver(
+                envelope.sender, envelope.recipient, content, ends_at=ends_at, smtputf8=envelope.needs_smtputf8
+            )
+        except SmtpFailure as failure:
+            return self._after_failure(session, failure, envelope, reused=reused)
+        except SmtpLost as lost:
+            if session:
+                session.drop()
+            if reused and lost.stage is Stage.MAIL and not lost.timed_out:
+                return None, _CLOSED_WHILE_IDLE
+            return None, outcome_of_loss(lost)
+        self._denied.clear()
+        return session, Accepted(_queue_id(reply))
+
+    def _after_failure(
+        self, session: SmtpSession | None, failure: SmtpFailure, envelope: Envelope, *, reused: bool
+    ) -> tuple[SmtpSession | None, Outcome]:
+        stage, reply = failure.stage, failure.reply
+        outcome = outcome_of_reply(stage, reply)
+        usable = session is not None and reply.code not in {-1, 421} and stage is not Stage.CONTENT
+        if session and not (usable and session.reset()):
+            session.drop()
+            session = None
+        if reused and stage is Stage.MAIL and reply.code == 421:  # noqa: PLR2004  # "closing", RFC 5321 §3.8
+            return None, _CLOSED_WHILE_IDLE
+        if is_relay_denied(stage, reply):
+            self._denied.add(envelope.recipient)
+            if len(self._denied) >= _RELAY_DENIED_IN_A_ROW:
+                outcome = Configuration(Scope.PROVIDER, "smtp_relay_denied", reply.text)
+        return session, outcome
+
+
+#: What stands between a stale connection and the second try over a fresh one; never leaves this module.
+_CLOSED_WHILE_IDLE = NotAttempted("the relay closed the idle connection")
+
+_pools: dict[SmtpConfig, _Pool] = {}
+_pools_lock = threading.Lock()
+
+
+class SmtpProvider:
+    """The adapter; instances of one process share the connections to a relay."""
+
+    name = "smtp"
+
+    def __init__(self, config: SmtpConfig) -> None:
+        self._config = config
+        account = f"{config.username or ''}@{config.host}:{config.port}"
+        self.credential = hashlib.sha256(account.encode()).hexdigest()[:12]
+        with _pools_lock:
+            self._pool = _pools.setdefault(config, _Pool(config))
+            self._pool.users += 1
+        self._is_open = True
+
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
+        """
+        Deliver each message in a transaction of its own, as many at a time as there are connections.
+
+        Closing the iterator drops what has not begun; a conversation under way is led to its end unheard.
+        """
+        answers: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+        start_by = time.monotonic() + self._config.timeout_ms / 1_000
+        jobs = []
+        for index, message in enumerate(messages):
+            envelope = _envelope(message, self._config)
+            if isinstance(envelope, Envelope):
+                jobs.append(_Job(index, envelope, start_by, answers))
+            else:
+                answers.put((index, envelope))
+        try:
+            for job in jobs:
+                self._pool.submit(job)
+            left = len(messages)
+            while left:
+                try:
+                    yield answers.get(timeout=GLANCE_S)
+                    left -= 1
+                except queue.Empty:
+                    yield None
+        finally:
+            for job in jobs:
+                job.cancelled = True
+
+    def close(self) -> None:
+        """Let go of the connections; the last instance of the process to do so closes them."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        with _pools_lock:
+            self._pool.users -= 1
+            if self._pool.users == 0:
+                _pools.pop(self._config, None)
+                self._pool.end()
+
+
+def longest_send_s(config: SmtpConfig) -> float:
+    """Bound of one `send`, seconds: waiting for a connection, opening one, talking, and the final dot."""
+    return (config.timeout_ms * 5 + config.connect_timeout_ms + config.final_dot_timeout_ms) / 1_000
+
+
+def _envelope(message: Message, config: SmtpConfig) -> Envelope | Outcome:
+    if not isinstance(message, EmailMessage):
+        raise TypeError("SMTP sends e-mail only")
+    try:
+        return envelope_of(message, message_id_domain=config.message_id_domain)
+    except UnsendableAddressError as error:
+        if str(error) == "recipient":
+            return Permanent(
+                Scope.RECIPIENT, "unsendable_recipient", "the recipient's address cannot be put on the wire"
+            )
+        return Configuration(
+            Scope.SENDER, "unsendable_sender", "the sender's or reply address cannot be put on the wire"
+        )
+
+
+def _unable(session: SmtpSession, envelope: Envelope) -> Outcome | None:
+    """Say what the relay has announced that it cannot do with this message."""
+    if envelope.needs_smtputf8 and "SMTPUTF8" not in session.extensions:
+        return Permanent(Scope.RECIPIENT, "smtp_no_smtputf8", "the relay takes only ASCII before the @")
+    limit = session.extensions.get("SIZE", "")
+    if limit.isdecimal() and 0 < int(limit) < len(envelope.content):
+        return Permanent(Scope.MESSAGE, "smtp_too_big", f"the relay takes {limit} bytes at most")
+    return None
+
+
+def _queue_id(reply: Reply) -> str | None:
+    found = _QUEUE_ID.search(reply.text)
+    return found[found.lastindex or 0][:200] if found else None
