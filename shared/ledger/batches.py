@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from shared.domain.states import Channel, DeliveryStatus
+from shared.domain.states import DeliveryStatus
+from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -34,18 +35,15 @@ class AbandonedBatch:
     holder: UUID
 
 
-def lease(connection: Connection, *, send_id: UUID, channel: Channel, worker: UUID, limit: int) -> list[LeasedBatch]:
-    """Take up to `limit` free due batches of a send, the longest due first."""
-    rows = connection.execute(
-        _LEASE, {"send_id": send_id, "channel": channel.value, "worker": worker, "limit": limit}
-    ).fetchall()
+def lease(connection: Connection, chain: ChainKey, *, worker: UUID, limit: int) -> list[LeasedBatch]:
+    """Take up to `limit` free due batches for a chain, the longest due first."""
+    rows = connection.execute(_LEASE, chain.parameters(worker=worker, limit=limit)).fetchall()
     return [LeasedBatch(batch_no, waiting) for batch_no, waiting in sorted(rows)]
 
 
-def release(connection: Connection, *, send_id: UUID, worker: UUID, batches: list[int]) -> None:
-    """Give batches back; those somebody else holds by now are left alone."""
-    if batches:
-        connection.execute(_RELEASE, {"send_id": send_id, "worker": worker, "batches": batches})
+def release(connection: Connection, chain: ChainKey, *, worker: UUID, batches: list[int] | None = None) -> None:
+    """Give a chain's batches back, all of them for None; those somebody else holds by now are left alone."""
+    connection.execute(_RELEASE, chain.parameters(worker=worker, batches=batches))
 
 
 def find_abandoned(connection: Connection, *, limit: int) -> list[AbandonedBatch]:

@@ -36,6 +36,7 @@ class SendContent:
     lane: Lane
     content: dict[str, Any]
     params: dict[str, Any]
+    accepted: dict[str, int]
     created_at: datetime
     owed_since: datetime
     email_from: str | None

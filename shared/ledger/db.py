@@ -1,12 +1,16 @@
 """Connections to Postgres: one pool per process, timeouts on every session, transactions by `with`."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
-from psycopg_pool import ConnectionPool
+from psycopg.types.json import set_json_loads
+from psycopg_pool import ConnectionPool, PoolTimeout
 
 #: Milliseconds. A statement of the request path or a worker that takes longer is a fault, not patience.
 STATEMENT_TIMEOUT_MS = 60_000
@@ -14,6 +18,8 @@ STATEMENT_TIMEOUT_MS = 60_000
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 60_000
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+#: Postgres is away, restarting or shedding us; what was asked may or may not have been done.
+POSTGRES_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 
 def conninfo(url: str) -> str:
@@ -24,6 +30,14 @@ def conninfo(url: str) -> str:
 def sqlalchemy_url(url: str) -> str:
     """The same address for SQLAlchemy, naming the psycopg 3 driver."""
     return urlunsplit(urlsplit(url)._replace(scheme="postgresql+psycopg"))
+
+
+#: Numbers of params come back as they were given: 1.10 stays 1.10.
+_loads = partial(json.loads, parse_float=Decimal)
+
+
+def _configure(connection: Connection) -> None:
+    set_json_loads(_loads, connection)
 
 
 class Ledger:
@@ -43,6 +57,7 @@ class Ledger:
             timeout=10.0,
             max_idle=120.0,
             check=ConnectionPool.check_connection,
+            configure=_configure,
             name=name,
             kwargs={
                 "application_name": name,

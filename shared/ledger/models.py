@@ -155,6 +155,7 @@ class Batch(Base):
     last_row: Mapped[int]
     due_at: Mapped[datetime | None]
     holder: Mapped[UUID | None]
+    chain_no: Mapped[int | None] = mapped_column(SmallInteger)
     leased_at: Mapped[datetime | None]
     progress_at: Mapped[datetime | None]
     settled_at: Mapped[datetime | None]
@@ -179,7 +180,9 @@ class Batch(Base):
             " = last_row - first_row + 1",
             name="books",
         ),
-        CheckConstraint("(holder IS NULL) = (leased_at IS NULL)", name="lease"),
+        CheckConstraint(
+            "(holder IS NULL) = (leased_at IS NULL) AND (holder IS NULL) = (chain_no IS NULL)", name="lease"
+        ),
         CheckConstraint("settled_at IS NULL OR owed + sending + retrying = 0", name="settled_at"),
         Index(
             "ix_batch_due",

@@ -57,11 +57,13 @@ class Provider(Protocol):
     #: circuit, gate and slots, so that two accounts never share one circuit.
     credential: str
 
-    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """
         Make the calls of one window concurrently; yield (index into `messages`, outcome) as each ends.
 
-        Every message is answered exactly once. Never raises for what a network or provider can do;
+        While nothing ends, None is yielded at least every 50 ms, so that the caller can record, renew or cut:
+        closing the iterator cuts the calls still running. Every message is answered exactly once.
+        Never raises for what a network or provider can do;
         total time is bounded by the provider's timeout setting. An exception out of here is a bug, and
         the messages not yet answered are then ambiguous.
         """

@@ -8,17 +8,19 @@ WITH due AS (
     FOR UPDATE SKIP LOCKED
 )
 UPDATE batch b
-SET holder = %(worker)s, leased_at = now(), progress_at = now()
+SET holder = %(worker)s, chain_no = %(chain_no)s, leased_at = now(), progress_at = now()
 FROM due
 WHERE b.send_id = %(send_id)s AND b.batch_no = due.batch_no
 RETURNING b.batch_no, b.owed + b.retrying AS waiting
 
 -- name: release_batches
 -- A chain gives batches back: due again when their earliest row is, settled when nothing is open.
--- Guard: still held by this process.
+-- `batches` empty: all it holds, known to it or not (the answer to a lease may have been lost).
+-- Guard: still held by this chain of this process.
 WITH held AS (
     SELECT batch_no, first_row, last_row, owed + retrying AS waiting FROM batch
-    WHERE send_id = %(send_id)s AND batch_no = ANY (%(batches)s) AND holder = %(worker)s
+    WHERE send_id = %(send_id)s AND holder = %(worker)s AND channel = %(channel)s AND chain_no = %(chain_no)s
+      AND (%(batches)s::int[] IS NULL OR batch_no = ANY (%(batches)s))
     FOR UPDATE
 ), due AS (
     SELECT h.batch_no, min(coalesce(d.next_attempt_at, now())) AS at
@@ -28,7 +30,7 @@ WITH held AS (
     GROUP BY h.batch_no
 )
 UPDATE batch b
-SET holder = NULL, leased_at = NULL, due_at = due.at,
+SET holder = NULL, chain_no = NULL, leased_at = NULL, due_at = due.at,
     settled_at = CASE WHEN b.owed + b.sending + b.retrying = 0 THEN now() END
 FROM held LEFT JOIN due USING (batch_no)
 WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
@@ -73,7 +75,7 @@ WITH held AS (
     SELECT count(*)::int AS parked FROM parked
 )
 UPDATE batch b
-SET holder = NULL, leased_at = NULL, due_at = due.at,
+SET holder = NULL, chain_no = NULL, leased_at = NULL, due_at = due.at,
     sending = b.sending - counted.parked, unsure = b.unsure + counted.parked,
     settled_at = CASE WHEN due.at IS NULL AND b.sending = counted.parked THEN now() END
 FROM held, due, counted

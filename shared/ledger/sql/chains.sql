@@ -1,6 +1,6 @@
 -- name: load_send
 -- What a worker needs of a send to render and address its messages.
-SELECT s.id, s.tenant_id, s.mode, s.lane, s.content, s.params, s.created_at,
+SELECT s.id, s.tenant_id, s.mode, s.lane, s.content, s.params, s.accepted, s.created_at,
        greatest(s.created_at, s.send_at) AS owed_since, t.email_from, t.sms_from
 FROM send s JOIN tenant t ON t.id = s.tenant_id
 WHERE s.id = %(send_id)s
@@ -34,7 +34,7 @@ INSERT INTO chain (send_id, channel, chain_no, token)
 VALUES (%(send_id)s, %(channel)s, %(chain_no)s, %(token)s)
 ON CONFLICT (send_id, channel, chain_no) DO UPDATE
 SET token = excluded.token, holder = NULL, started_at = NULL, queued_at = now()
-WHERE chain.token = %(old_token)s
+WHERE chain.token = %(old_token)s::uuid
 RETURNING token
 
 -- name: begin_chain

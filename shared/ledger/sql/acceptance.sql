@@ -1,0 +1,35 @@
+-- name: begin_acceptance
+-- First statement of an acceptance. One COPY of a large submission is fed while it is being validated, which may
+-- take longer than any other statement; the time-out below still ends one that stands still for ever.
+SET LOCAL statement_timeout = '30min';
+
+-- name: copy_deliveries
+-- Rows of a submission being accepted; invisible until the send is committed with them. Fed by COPY: no count of
+-- bind parameters limits it.
+COPY delivery (send_id, row_no, channel, status, address, params, reference, segments, settled_at, last_error)
+FROM STDIN;
+
+-- name: insert_send
+-- The send itself, last, in the transaction of its rows: this commit is what makes it owed.
+INSERT INTO send (id, tenant_id, api_key_id, mode, lane, status, name, content, params, accepted, duplicates,
+                  segments, send_at, valid_until)
+VALUES (%(id)s, %(tenant_id)s, %(api_key_id)s, %(mode)s, %(lane)s, 'pending', %(name)s, %(content)s, %(params)s,
+        %(accepted)s, %(duplicates)s, %(segments)s, %(send_at)s, %(valid_until)s)
+RETURNING created_at;
+
+-- name: insert_batches
+-- Cut one channel of a send into batches. Rows stored as `failed` (`on_invalid: skip`) are counted by batch in
+-- two arrays; a batch with nothing else is settled at once. Due now: the send's status says when "now" counts.
+INSERT INTO batch (send_id, batch_no, channel, first_row, last_row, due_at, settled_at, owed, failed)
+SELECT %(send_id)s, %(first_batch)s + piece, %(channel)s, piece_first, piece_last,
+       CASE WHEN bad < piece_last - piece_first + 1 THEN now() END,
+       CASE WHEN bad = piece_last - piece_first + 1 THEN now() END,
+       piece_last - piece_first + 1 - bad, bad
+FROM generate_series(0, (%(rows)s - 1) / %(batch_size)s) AS piece
+CROSS JOIN LATERAL (
+    SELECT %(first_row)s + piece * %(batch_size)s AS piece_first,
+           least(%(first_row)s + (piece + 1) * %(batch_size)s, %(first_row)s + %(rows)s) - 1 AS piece_last
+) AS bounds
+LEFT JOIN unnest(%(failed_pieces)s::int[], %(failed_counts)s::int[]) AS failure (failed_piece, failed_count)
+    ON failed_piece = piece
+CROSS JOIN LATERAL (SELECT coalesce(failed_count, 0) AS bad) AS counted;

@@ -1,0 +1,228 @@
+"""A chain: leases due batches of one channel of a send and works through them, window by window."""
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import dramatiq
+import redis
+
+from shared import log
+from shared.coordination.guard import Entered, Held
+from shared.domain.states import Channel
+from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName, queue_for
+from shared.ledger import batches, chains, deliveries, providers
+from shared.ledger.chains import ChainKey, SendContent
+from shared.ledger.db import POSTGRES_AWAY
+from shared.ledger.deliveries import Claim, ClaimedDelivery
+from workers.actors.render import RenderError, renderer
+from workers.actors.senders import Sender, Senders
+from workers.actors.window import Window
+from workers.middleware.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+#: Seconds a chain waits for a free slot before it lets go; the due-work actor brings it back.
+_SLOT_PATIENCE_S = 2.0
+#: Seconds beyond the lease that a chain waits for Postgres to give back, and between two tries.
+_END_PATIENCE_S = 15.0
+_ASK_AGAIN_S = 0.5
+
+
+@dataclass(slots=True)
+class Chain:
+    """
+    One message's work. Each window: gate → circuit → slots → claim → call → record.
+
+    It ends when nothing is due, when its provider is held back, when the send is stopped, when the process
+    drains or loses its lease, or when its time is up and a successor is queued.
+    """
+
+    runtime: Runtime
+    senders: Senders
+    jobs: Jobs
+    key: ChainKey
+    token: UUID
+    send: SendContent
+    _worker: UUID = field(init=False)
+    _held: dict[int, int] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Work until there is a reason to stop; batches are given back whatever happens."""
+        self._worker = self.runtime.lease.worker
+        stale = successor = False
+        try:
+            with self.runtime.ledger.autocommit() as connection:
+                stale = not chains.begin(connection, self.key, token=self.token, worker=self._worker)
+            if not stale:
+                successor = self._work()
+        finally:
+            if not stale:
+                self._end(successor=successor)
+
+    def _end(self, *, successor: bool) -> None:
+        """
+        Give everything back, waiting for a Postgres that is away: what is kept here would look held by the living.
+
+        Should it stay away for longer than the lease, the lease is lost, and others free what it covered.
+        """
+        patience = time.monotonic() + self.runtime.settings.lease_ms / 1000 + _END_PATIENCE_S
+        while True:
+            try:
+                with self.runtime.ledger.autocommit() as connection:
+                    batches.release(connection, self.key, worker=self._worker)
+                    if not successor:
+                        chains.end(connection, self.key, token=self.token)
+                        chains.complete(connection, self.send.id)
+            except POSTGRES_AWAY:
+                if time.monotonic() > patience or self.runtime.must_cut:
+                    raise
+                self.runtime.wait_draining(_ASK_AGAIN_S)
+            else:
+                return
+
+    def _work(self) -> bool:
+        """Make windows; True when a successor goes on."""
+        sender = self.senders.sender(self.key.channel, self.send.mode)
+        render = renderer(self.send, self.key.channel, default_sender=self.runtime.settings.email_from)
+        until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
+        while self._lease_more():
+            if self.runtime.draining or time.monotonic() >= until:
+                if self._hand_over():
+                    return True
+                until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
+            if self.runtime.draining or not self.runtime.lease.holds():
+                return False
+            entered = self._enter(sender)
+            if entered is None:
+                return False
+            try:
+                claimed = self._claim(sender, entered)
+                if claimed is None:
+                    return False
+                window, rows = claimed
+                window.render = render
+                window.run(rows)
+            finally:
+                sender.guards.leave(entered)
+            self._count_down(rows, entered.slots)
+        return False
+
+    def _lease_more(self) -> bool:
+        """Hold enough batches for a full window where there are any; False when nothing is due."""
+        settings = self.runtime.settings
+        missing = settings.window_max - sum(self._held.values())
+        if missing > 0:
+            wanted = -(-missing // settings.batch_size)
+            with self.runtime.ledger.autocommit() as connection:
+                leased = batches.lease(connection, self.key, worker=self._worker, limit=wanted)
+            self._held.update({batch.batch_no: batch.waiting for batch in leased})
+        return bool(self._held)
+
+    def _enter(self, sender: Sender) -> Entered | None:
+        want = min(self.runtime.settings.window_max, max(1, sum(self._held.values())))
+        patience = time.monotonic() + _SLOT_PATIENCE_S
+        while True:
+            entered = sender.guards.enter(self.send.lane, want)
+            if isinstance(entered, Entered):
+                return entered
+            if entered.reason != "cap" or time.monotonic() > patience:
+                self._say_held(entered)
+                return None
+            if self.runtime.wait_draining(entered.retry_in_s):
+                return None
+
+    def _claim(self, sender: Sender, entered: Entered) -> tuple[Window, list[ClaimedDelivery]] | None:
+        claim_id = uuid4()
+        with self.runtime.ledger.transaction() as connection:
+            rows = deliveries.claim_window(
+                connection,
+                send_id=self.send.id,
+                channel=self.key.channel,
+                worker=self._worker,
+                batches=list(self._held),
+                claim=claim_id,
+                limit=entered.slots,
+            )
+            if not rows:
+                return None
+            provider = sender.provider
+            took_at = providers.last_accepted_at(connection, provider=provider.name, credential=provider.credential)
+        claim = Claim(self.send.id, self.key.channel, claim_id, rows[0].attempt_at, sender.provider.name)
+        return Window(self.runtime, sender, entered, self.send, claim, _unset, took_at), rows
+
+    def _count_down(self, rows: list[ClaimedDelivery], asked: int) -> None:
+        """Give back the batches that have nothing left to claim now."""
+        for row in rows:
+            self._held[row.batch_no] -= 1
+        if len(rows) < asked:
+            spent = list(self._held)
+        else:
+            spent = [batch_no for batch_no, left in self._held.items() if left <= 0]
+        self._release(spent)
+
+    def _release(self, batch_nos: list[int]) -> None:
+        if batch_nos:
+            with self.runtime.ledger.autocommit() as connection:
+                batches.release(connection, self.key, worker=self._worker, batches=batch_nos)
+            for batch_no in batch_nos:
+                del self._held[batch_no]
+
+    def _hand_over(self) -> bool:
+        """
+        Queue a successor behind whoever waits; False when Redis is away and this chain must go on itself.
+
+        Batches go back first, so that the successor, or any other chain, may take them at once.
+        """
+        self._release(list(self._held))
+        new_token = uuid4()
+        with self.runtime.ledger.autocommit() as connection:
+            if not chains.hand_over(connection, self.key, token=self.token, new_token=new_token, worker=self._worker):
+                return True
+        try:
+            self.jobs.work_chain(
+                queue=queue_for(self.key.channel, self.send.lane),
+                send_id=self.send.id,
+                channel=self.key.channel,
+                chain_no=self.key.chain_no,
+                token=new_token,
+            )
+        except redis.RedisError:
+            _log.warning("chain_not_handed_over")
+            if self.runtime.draining:
+                return True
+            self.token = new_token
+            with self.runtime.ledger.autocommit() as connection:
+                return not chains.keep(connection, self.key, token=new_token, worker=self._worker)
+        return True
+
+    def _say_held(self, held: Held) -> None:
+        _log.info("chain_held", extra={"reason": held.reason, "retry_in_s": round(held.retry_in_s, 3)})
+
+
+def _unset(row: ClaimedDelivery) -> Any:
+    raise RenderError(f"row {row.row_no} has no renderer")
+
+
+def register(broker: Broker, runtime: Runtime) -> None:
+    """Declare the actor; its messages travel on the queue of their channel and lane."""
+    senders = Senders(runtime)
+    jobs = Jobs(broker)
+
+    @dramatiq.actor(broker=broker, actor_name=JobName.WORK_CHAIN.value, queue_name=QueueName.EMAIL.value)
+    def work_chain(*, v: int, send_id: str, channel: str, chain_no: int, token: str) -> None:
+        if v != MESSAGE_VERSION or runtime.draining:
+            return  # the ledger still has the chain: the due-work actor finds its message gone
+        key = ChainKey(UUID(send_id), Channel(channel), chain_no)
+        with log.bind(send_id=send_id, channel=channel, chain_no=chain_no):
+            try:
+                with runtime.ledger.autocommit() as connection:
+                    send = chains.load_send(connection, key.send_id)
+                if send is None:
+                    _log.warning("send_unknown")
+                    return
+                Chain(runtime, senders, jobs, key, UUID(token), send).run()
+            except POSTGRES_AWAY as error:
+                # The ledger is away, not the work: the due-work actor starts the chain again.
+                _log.warning("chain_stopped_without_postgres", extra={"error": type(error).__name__})

@@ -1,0 +1,84 @@
+"""From a claimed row to the message its provider is given: templates compiled once per send and process."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from shared.domain.ids import delivery_key
+from shared.domain.merge import MissingParam, Template, compile_template
+from shared.domain.states import Channel
+from shared.ledger.chains import SendContent
+from shared.ledger.deliveries import ClaimedDelivery
+from workers.providers.protocol import EmailMessage, Message, SmsMessage
+
+#: Sends whose compiled templates are kept; a chain works on one send for seconds.
+_KEPT = 64
+
+Render = Callable[[ClaimedDelivery], Message]
+
+
+class RenderError(Exception):
+    """A row cannot be rendered although it was accepted; permanent for that row."""
+
+
+def renderer(send: SendContent, channel: Channel, *, default_sender: str | None) -> Render:
+    """The function that renders the rows of one channel of a send."""
+    content = send.content[channel.value]
+    if channel is Channel.SMS:
+        return _sms(send, content, content.get("from") or send.sms_from)
+    return _email(send, content, content.get("from") or send.email_from or default_sender)
+
+
+def _email(send: SendContent, content: dict[str, Any], sender: str | None) -> Render:
+    if sender is None:
+        raise RenderError("no sender: neither the send, its tenant nor EMAIL_FROM names one")
+    subject = _compiled(send.id, "subject", content["subject"], "text")
+    text = _compiled(send.id, "text", content["text"], "text") if content.get("text") is not None else None
+    html = _compiled(send.id, "html", content["html"], "html") if content.get("html") is not None else None
+    reply_to = content.get("reply_to")
+
+    def render(row: ClaimedDelivery) -> EmailMessage:
+        params = {**send.params, **row.params} if row.params else send.params
+        try:
+            return EmailMessage(
+                key=delivery_key(send.id, row.row_no, row.epoch),
+                to=row.address,
+                sender=sender,
+                reply_to=reply_to,
+                subject=subject.render(params),
+                text=None if text is None else text.render(params),
+                html=None if html is None else html.render(params),
+                created_at=send.created_at,
+                first_attempt_at=row.attempt_at,
+            )
+        except MissingParam as error:
+            raise RenderError(str(error)) from error
+
+    return render
+
+
+def _sms(send: SendContent, content: dict[str, Any], sender: str | None) -> Render:
+    text = _compiled(send.id, "sms", content["text"], "text")
+
+    def render(row: ClaimedDelivery) -> SmsMessage:
+        params = {**send.params, **row.params} if row.params else send.params
+        try:
+            body = text.render(params)
+        except MissingParam as error:
+            raise RenderError(str(error)) from error
+        return SmsMessage(
+            key=delivery_key(send.id, row.row_no, row.epoch),
+            to=row.address,
+            sender=sender,
+            text=body,
+            created_at=send.created_at,
+            first_attempt_at=row.attempt_at,
+        )
+
+    return render
+
+
+@lru_cache(maxsize=4 * _KEPT)
+def _compiled(send_id: UUID, part: str, source: str, kind: Any) -> Template:  # noqa: ARG001  # ids make the key cheap to compare
+    return compile_template(source, kind=kind)

@@ -1,0 +1,113 @@
+"""Which provider takes a message, and what stands before it: one adapter per thread, one set of guards per process."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.coordination.circuit_snapshot import CircuitPolicy
+from shared.coordination.guard import Guards
+from shared.domain.retry import RetryPolicy
+from shared.domain.states import Channel, Mode
+from shared.ledger import sandbox
+from shared.settings import Settings
+from workers.middleware.runtime import Runtime
+from workers.providers.protocol import EmailMessage, Message, Provider
+from workers.providers.registry import build_provider
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """An adapter of this thread, its guards, and the retry policy of its channel."""
+
+    provider: Provider
+    guards: Guards
+    policy: RetryPolicy
+
+
+def provider_name(settings: Settings, channel: Channel, mode: Mode) -> str:
+    """A test key's sends go to the sandbox, whatever is configured."""
+    if mode is Mode.TEST:
+        return "sandbox"
+    return settings.email_provider if channel is Channel.EMAIL else settings.sms_provider
+
+
+def retry_policy(settings: Settings, channel: Channel) -> RetryPolicy:
+    """The policy of a channel: its own settings where there are any, else the common ones."""
+    email = channel is Channel.EMAIL
+    base_ms = settings.email_retry_base_delay_ms if email else settings.sms_retry_base_delay_ms
+    attempts = settings.email_max_delivery_attempts if email else settings.sms_max_delivery_attempts
+    return RetryPolicy(
+        base_delay_s=(base_ms or settings.retry_base_delay_ms) / 1000,
+        max_attempts=attempts or settings.max_delivery_attempts,
+        jitter_share=settings.retry_jitter_percent / 100,
+        max_outage_wait_s=settings.max_outage_wait_hours * 3600,
+        retry_after_min_s=settings.retry_after_min_ms / 1000,
+        retry_after_max_s=settings.retry_after_max_ms / 1000,
+        retry_after_default_s=settings.retry_after_default_ms / 1000,
+        configuration_recheck_s=settings.configuration_recheck_ms / 1000,
+    )
+
+
+class Senders:
+    """The senders of one process."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._local = threading.local()
+        self._lock = threading.Lock()
+        self._guards: dict[tuple[str, str], Guards] = {}
+
+    def sender(self, channel: Channel, mode: Mode) -> Sender:
+        """The sender of this thread for a channel and a mode."""
+        name = provider_name(self._runtime.settings, channel, mode)
+        made: dict[str, Provider] = self._local.__dict__.setdefault("providers", {})
+        if name not in made:
+            made[name] = build_provider(name, self._runtime.settings, keep=self._keep)
+        provider = made[name]
+        return Sender(provider, self.guards_of(provider), retry_policy(self._runtime.settings, channel))
+
+    def guards_of(self, provider: Provider) -> Guards:
+        """The guards of a provider and credential, shared by the threads of this process."""
+        key = (provider.name, provider.credential)
+        with self._lock:
+            if key not in self._guards:
+                self._guards[key] = self._make_guards(*key)
+            return self._guards[key]
+
+    def _make_guards(self, name: str, credential: str) -> Guards:
+        settings = self._runtime.settings
+        cap = int(getattr(settings, f"{name}_max_concurrent_requests", 0))
+        reserved = -(-cap * settings.single_lane_reserved_percent // 100) if cap > 1 else 0
+        return Guards(
+            self._runtime.link,
+            provider=name,
+            credential=credential,
+            cap=cap or None,
+            reserved=min(reserved, max(cap - 1, 0)),
+            policy=CircuitPolicy(
+                failures=settings.circuit_failures,
+                window_s=settings.circuit_window_ms / 1000,
+                open_s=settings.circuit_reset_ms / 1000,
+                recheck_s=settings.configuration_recheck_ms / 1000,
+            ),
+            namespace=settings.redis_namespace,
+        )
+
+    def _keep(self, messages: Sequence[Message]) -> None:
+        with self._runtime.ledger.transaction() as connection:
+            sandbox.keep(connection, [_kept(message) for message in messages])
+
+
+def _kept(message: Message) -> sandbox.SandboxMessage:
+    if isinstance(message, EmailMessage):
+        return sandbox.SandboxMessage(
+            message.key,
+            "email",
+            message.to,
+            message.sender,
+            message.reply_to,
+            message.subject,
+            message.text,
+            message.html,
+        )
+    return sandbox.SandboxMessage(message.key, "sms", message.to, message.sender, None, None, message.text, None)

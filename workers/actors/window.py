@@ -1,0 +1,316 @@
+"""One window: claimed rows become messages, calls, outcomes, and rows again, recorded in small groups."""
+
+import logging
+import random
+import time
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from shared.coordination.circuit import Probe
+from shared.coordination.guard import Entered
+from shared.domain.masking import mask_text
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    NotAttempted,
+    Outcome,
+    Permanent,
+    Scope,
+    Suppressed,
+    Throttled,
+    Transient,
+)
+from shared.domain.retry import Attempt, CircuitMark, Decision, decide
+from shared.domain.signature import FailureSignature, failure_signature
+from shared.domain.states import DeliveryStatus
+from shared.ledger import chains, deliveries, providers
+from shared.ledger.chains import SendContent
+from shared.ledger.db import POSTGRES_AWAY, Connection
+from shared.ledger.deliveries import Claim, ClaimedDelivery, Result
+from workers.actors.render import Render, RenderError
+from workers.actors.senders import Sender
+from workers.middleware.runtime import Runtime
+from workers.providers.protocol import Message
+
+_log = logging.getLogger(__name__)
+
+#: Outcomes recorded together at most, and seconds one waits for company: what a crash can leave unknown.
+GROUP_MAX = 25
+GROUP_WAIT_S = 0.05
+#: Seconds between two tries to record while Postgres is away, and how long they go on.
+_RECORD_AGAIN_S = 0.5
+_RECORD_PATIENCE_S = 120.0
+#: Seconds between two notes that the provider takes messages, per process and provider.
+_NOTE_ACCEPTED_S = 1.0
+
+_noted_accepted: dict[tuple[str, str], float] = {}
+
+
+@dataclass(slots=True)
+class Window:
+    """
+    The rows of one claim, on their way.
+
+    `run` answers every row: a call that was cut, or an adapter that failed, leaves no row unanswered.
+    """
+
+    runtime: Runtime
+    sender: Sender
+    entered: Entered
+    send: SendContent
+    claim: Claim
+    render: Render
+    provider_took_at: datetime | None
+    _results: list[Result] = field(default_factory=list)
+    _successes: int = 0
+    _failures: int = 0
+    _calls: int = 0
+    _group_since: float = 0.0
+    _record_at: float = 0.0
+    _signatures: dict[str, FailureSignature] = field(default_factory=dict)
+    _suppressed: list[str] = field(default_factory=list)
+    _poison: set[str] = field(default_factory=set)
+    _pause_reason: str | None = None
+
+    def run(self, rows: Sequence[ClaimedDelivery]) -> None:
+        """Make the calls and record what they came to; the guards are left by the caller."""
+        calls: list[ClaimedDelivery] = []
+        messages: list[Message] = []
+        for row in rows:
+            if row.suppressed:
+                self._settle_suppressed(row)
+                continue
+            try:
+                messages.append(self.render(row))
+                calls.append(row)
+            except RenderError as error:
+                self._settle(row, Permanent(Scope.MESSAGE, "render_failed", str(error)), called=False)
+        if not self.runtime.lease.holds():
+            # Somebody else may hold these rows by now: the last look before the first byte.
+            for row in calls:
+                self._settle(row, NotAttempted("the lease ran out before the call"), called=False)
+        else:
+            self._call(calls, messages)
+        self._record_all()
+
+    def _call(self, rows: Sequence[ClaimedDelivery], messages: Sequence[Message]) -> None:
+        waiting = dict(enumerate(rows))
+        cut = "the adapter failed; see the log"
+        try:
+            with closing(self._answers(messages)) as answers:
+                for answer in answers:
+                    if answer is not None:
+                        self._settle(waiting.pop(answer[0]), answer[1], called=True)
+                    self._record_if_due()
+                    if self.runtime.must_cut:
+                        cut = "the process had to stop before the answer came"
+                        break
+        except Exception:  # noqa: BLE001
+            # A bug in an adapter must not leave rows without an answer: each call may have been made.
+            _log.exception("adapter_failed", extra={"provider": self.claim.provider, "send_id": str(self.send.id)})
+        for row in waiting.values():
+            self._settle(row, Ambiguous("call_cut", cut), called=True)
+
+    def _answers(self, messages: Sequence[Message]) -> Generator[tuple[int, Outcome] | None, None, None]:
+        yield from self.sender.provider.send(messages)
+
+    def _settle(self, row: ClaimedDelivery, outcome: Outcome, *, called: bool) -> None:
+        now = datetime.now(UTC)
+        previous = row.previous_attempt_at or self.send.owed_since
+        took = self.provider_took_at is not None and self.provider_took_at > previous
+        attempt = Attempt(row.attempt_count, self.send.owed_since, took, isinstance(self.entered.permit, Probe))
+        decision = decide(outcome, attempt, self.sender.policy, now=now, jitter=random.random())  # noqa: S311
+        if called:
+            self._calls += 1
+            self._tell_guards(outcome, decision, now)
+        self._note(row, outcome, decision)
+        code, detail, evidence = _described(outcome, decision)
+        failure = None if isinstance(outcome, Accepted | NotAttempted) else self._sign(outcome, code, detail)
+        if failure is not None and isinstance(outcome, Permanent) and outcome.scope is Scope.MESSAGE:
+            self._poison.add(failure.id)
+        self._results.append(
+            Result(
+                row_no=row.row_no,
+                batch_no=row.batch_no,
+                became=decision.status,
+                uses_attempt=decision.uses_attempt,
+                next_attempt_at=decision.next_attempt_at,
+                ref=outcome.ref if isinstance(outcome, Accepted) else None,
+                outcome=_NAMES[type(outcome)],
+                code=code,
+                detail=detail,
+                signature=None if failure is None else failure.id,
+                ended_at=now,
+                evidence=evidence,
+            )
+        )
+        if len(self._results) == 1:
+            self._group_since = time.monotonic()
+
+    def _settle_suppressed(self, row: ClaimedDelivery) -> None:
+        detail = "the address is on the suppression list"
+        self._results.append(
+            Result(
+                row_no=row.row_no,
+                batch_no=row.batch_no,
+                became=DeliveryStatus.SUPPRESSED,
+                uses_attempt=False,
+                next_attempt_at=None,
+                ref=None,
+                outcome="suppression_list",
+                code="suppression_list",
+                detail=detail,
+                signature=None,
+                ended_at=datetime.now(UTC),
+                evidence=None,
+            )
+        )
+
+    def _tell_guards(self, outcome: Outcome, decision: Decision, now: datetime) -> None:
+        if decision.circuit is CircuitMark.SUCCESS:
+            self._successes += 1
+        elif decision.circuit is CircuitMark.FAILURE:
+            self._failures += 1
+        if isinstance(outcome, Accepted):
+            self.provider_took_at = now
+        elif isinstance(outcome, Throttled) and outcome.scope is Scope.PROVIDER and decision.gate_s is not None:
+            self.sender.guards.throttle(decision.gate_s)
+        elif decision.circuit is CircuitMark.ISOLATE and isinstance(outcome, Configuration):
+            text = mask_text(outcome.detail)
+            self.sender.guards.isolate(self.entered, reason=text, code=outcome.code)
+            with self.runtime.ledger.autocommit() as connection:
+                providers.note_misconfigured(
+                    connection,
+                    provider=self.claim.provider,
+                    credential=self.sender.provider.credential,
+                    error=f"{outcome.code}: {text}"[:1024],
+                )
+
+    def _note(self, row: ClaimedDelivery, outcome: Outcome, decision: Decision) -> None:
+        if isinstance(outcome, Suppressed):
+            self._suppressed.append(row.address)
+        if decision.pauses_send and isinstance(outcome, Configuration):
+            self._pause_reason = mask_text(f"the provider refuses this sender ({outcome.code}): {outcome.detail}")
+
+    def _sign(self, outcome: Outcome, code: str | None, detail: str | None) -> FailureSignature:
+        failure = failure_signature(
+            channel=self.claim.channel.value,
+            provider=self.claim.provider,
+            outcome_class=_NAMES[type(outcome)],
+            code=code or "",
+            detail=detail or "",
+        )
+        self._signatures.setdefault(failure.id, failure)
+        return failure
+
+    def _record_if_due(self) -> None:
+        due = len(self._results) >= GROUP_MAX or time.monotonic() - self._group_since >= GROUP_WAIT_S
+        if self._results and due and time.monotonic() >= self._record_at:
+            try:
+                self._record()
+            except POSTGRES_AWAY as error:
+                self._record_at = time.monotonic() + _RECORD_AGAIN_S
+                _log.warning("outcomes_wait_for_postgres", extra={"error": type(error).__name__})
+
+    def _record_all(self) -> None:
+        """Record what is left; known outcomes are not given up because Postgres is away for a while."""
+        patience = time.monotonic() + _RECORD_PATIENCE_S
+        while True:
+            try:
+                return self._record()
+            except POSTGRES_AWAY:
+                if time.monotonic() > patience or self.runtime.must_cut:
+                    raise
+                time.sleep(_RECORD_AGAIN_S)
+
+    def _record(self) -> None:
+        """
+        Write the group down, then tell the guards: a slot is free only once its outcome is known to all.
+
+        Doing it again after a lost commit is harmless: what was recorded is no longer under the claim.
+        """
+        results = list(self._results)
+        if not results:
+            return
+        with self.runtime.ledger.transaction() as connection:
+            late = deliveries.record(connection, self.claim, results)
+            for result in late:
+                deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
+            self._record_around(connection, results)
+        self._results, self._suppressed, self._pause_reason = [], [], None
+        self._poison.clear()
+        self._signatures.clear()
+        ended, self._calls = self._calls, 0
+        self.sender.guards.report(self.entered, ended=ended, successes=self._successes, failures=self._failures)
+        self._successes = self._failures = 0
+
+    def _record_around(self, connection: Connection, results: Sequence[Result]) -> None:
+        """What a group changes beside its rows: groups of failures, suppressions, pauses, the provider's state."""
+        failed = {result.signature: result.outcome for result in results if result.signature}
+        for id_, outcome in failed.items():
+            if id_ in self._signatures:
+                deliveries.note_failure_group(
+                    connection,
+                    self._signatures[id_],
+                    channel=self.claim.channel,
+                    provider=self.claim.provider,
+                    outcome=outcome,
+                )
+        if self._suppressed:
+            deliveries.suppress(
+                connection,
+                tenant_id=self.send.tenant_id,
+                channel=self.claim.channel,
+                addresses=self._suppressed,
+                reason=f"refused by {self.claim.provider}",
+            )
+        most = self.runtime.settings.poison_guard_count
+        for signature in self._poison if most else ():
+            reason = f"{most} recipients met the same fault of the message: {self._titles(results, signature)}"
+            chains.pause_poisoned(connection, self.send.id, signature=signature, most=most, reason=reason)
+        if self._pause_reason is not None:
+            chains.pause(connection, self.send.id, reason=self._pause_reason)
+        if self.provider_took_at is not None:
+            self._note_accepted(connection)
+
+    def _note_accepted(self, connection: Connection) -> None:
+        key = (self.claim.provider, self.sender.provider.credential)
+        now = time.monotonic()
+        if now - _noted_accepted.get(key, float("-inf")) >= _NOTE_ACCEPTED_S:
+            _noted_accepted[key] = now
+            providers.note_accepted(connection, provider=key[0], credential=key[1])
+
+    @staticmethod
+    def _titles(results: Sequence[Result], signature: str) -> str:
+        return next((r.detail or r.code or "" for r in results if r.signature == signature), signature)
+
+
+_NAMES: dict[type[Outcome], str] = {
+    Accepted: "accepted",
+    Ambiguous: "ambiguous",
+    Configuration: "configuration",
+    NotAttempted: "not_attempted",
+    Permanent: "permanent",
+    Suppressed: "suppressed",
+    Throttled: "throttled",
+    Transient: "transient",
+}
+
+
+def _described(outcome: Outcome, decision: Decision) -> tuple[str | None, str | None, dict[str, str] | None]:
+    """Code, masked text and evidence of an attempt's row."""
+    match outcome:
+        case Accepted():
+            return None, None, None
+        case NotAttempted():
+            return "not_attempted", None, None
+        case Ambiguous():
+            evidence = {key: mask_text(value) for key, value in outcome.evidence.items()}
+            return outcome.code, mask_text(f"{outcome.code}: {outcome.detail}"), evidence or None
+        case _:
+            text = f"{outcome.code}: {outcome.detail}" if outcome.detail else outcome.code
+            return outcome.code, mask_text(f"{text} ({decision.reason})" if decision.reason else text), None

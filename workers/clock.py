@@ -1,0 +1,100 @@
+"""
+The clock: claims the tick of each periodic job in Postgres and enqueues it. Any number of clocks is safe.
+
+It does no work of its own. A tick that cannot be enqueued is lost; the next one finds everything it would have.
+"""
+
+import logging
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import redis
+
+from shared import log, settings
+from shared.jobs import JobName, Jobs, make_broker
+from shared.ledger import periodic, queries
+from shared.ledger.db import POSTGRES_AWAY, Ledger
+from shared.settings import Settings
+
+_log = logging.getLogger(__name__)
+#: Seconds between two looks at the wall clock; half the shortest interval allowed.
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Periodic:
+    """A job that runs every `interval_s` seconds, aligned to the wall clock."""
+
+    name: JobName
+    interval_s: float
+
+
+def schedule(settings: Settings) -> list[Periodic]:
+    """Every periodic job of this configuration."""
+    return [
+        Periodic(JobName.DUE_WORK, settings.due_work_interval_ms / 1000),
+        Periodic(JobName.HOUSEKEEPING, 60.0),
+    ]
+
+
+class Clock:
+    """Ticks until told to stop."""
+
+    def __init__(self, ledger: Ledger, jobs: Jobs, jobs_due: list[Periodic]) -> None:
+        self._ledger = ledger
+        self._jobs = jobs
+        self._periodic = jobs_due
+        self._newest: dict[JobName, int] = {}
+        self._stop = threading.Event()
+
+    def stop(self, *_signal: object) -> None:
+        """End after the tick under way."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """Claim and enqueue until stopped; stores that are away are waited for."""
+        while not self._stop.wait(_LOOK_S):
+            for job in self._periodic:
+                slot = int(time.time() // job.interval_s)
+                if self._newest.get(job.name, -1) < slot:
+                    self._newest[job.name] = slot
+                    self._tick(job, slot)
+
+    def _tick(self, job: Periodic, slot: int) -> None:
+        try:
+            with self._ledger.autocommit() as connection:
+                claimed = periodic.claim_tick(connection, name=job.name.value, slot=slot)
+            if claimed:
+                self._jobs.periodic(job.name, slot=slot)
+        except (*POSTGRES_AWAY, redis.RedisError) as error:
+            _log.warning("tick_lost", extra={"job": job.name.value, "error": type(error).__name__})
+
+
+def main() -> None:
+    """Run the clock process."""
+    try:
+        loaded = settings.load()
+    except settings.SettingsError as error:
+        sys.exit(str(error))
+    log.configure(loaded, process="clock")
+    queries.check()
+    ledger = Ledger(loaded.database_url.get_secret_value(), size=1, name="tidings clock")
+    ledger.open()
+    broker = make_broker(
+        loaded.redis_url.get_secret_value(),
+        namespace=loaded.redis_namespace,
+        heartbeat_timeout_ms=loaded.worker_heartbeat_timeout_ms,
+    )
+    clock = Clock(ledger, Jobs(broker), schedule(loaded))
+    signal.signal(signal.SIGTERM, clock.stop)
+    signal.signal(signal.SIGINT, clock.stop)
+    _log.info("clock_started")
+    clock.run()
+    ledger.close()
+
+
+if __name__ == "__main__":
+    main()

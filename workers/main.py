@@ -1,0 +1,36 @@
+"""What `dramatiq workers.main` loads: settings, broker, then the actors, each declared once."""
+
+import sys
+
+import dramatiq
+
+from shared import log, settings
+from shared.ledger import queries
+from workers.actors import chain, due_work, housekeeping, ingest
+from workers.broker import make_worker
+
+
+def _process_name(arguments: list[str]) -> str:
+    """`worker` and the queues it was told to consume."""
+    for flag in ("-Q", "--queues"):
+        if flag in arguments:
+            names = []
+            for name in arguments[arguments.index(flag) + 1 :]:
+                if name.startswith("-"):
+                    break
+                names.append(name)
+            return f"worker {'+'.join(names)}"
+    return "worker"
+
+
+try:
+    _settings = settings.load()
+except settings.SettingsError as error:
+    sys.exit(str(error))
+_process = _process_name(sys.argv)
+log.configure(_settings, process=_process)
+queries.check()
+broker, runtime = make_worker(_settings, process=_process)
+dramatiq.set_broker(broker)
+for _actor in (ingest, chain, due_work, housekeeping):
+    _actor.register(broker, runtime)
