@@ -91,17 +91,19 @@ def _install(folder: Path) -> None:
     # Wheels only: building one from source would need compilers and headers.
     _run_pip([*pip, "--only-binary", ":all:", "--requirement", str(REQUIREMENTS)], total)
     # The checkout itself, for the `tidings` command.
-    _run_pip([*pip, "--no-deps", "--no-build-isolation", "--editable", str(CHECKOUT)], total)
+    _run_pip([*pip, "--no-deps", "--no-build-isolation", "--editable", str(CHECKOUT)], total=0)
 
 
 def _run_pip(command: "list[str]", total: int) -> None:
-    """Run pip, showing how far it is; on failure show the end of what it wrote and leave."""
+    """Run pip, showing how far it is on the way to `total` packages; on failure show its last lines and leave."""
     last_lines: deque[str] = deque(maxlen=25)
     collected, shown_at = 0, time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
             last_lines.append(line)
             collected += line.startswith(("Collecting ", "Requirement already satisfied: "))
+            if not total:
+                continue
             progress = f"    {min(collected, total)} of {total}"
             if line.startswith("Collecting ") and sys.stdout.isatty():
                 _say(f"\r{progress} ")

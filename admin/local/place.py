@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import IO
 
 from admin.local.tether import Account
 
@@ -44,6 +45,14 @@ def server_account() -> Account | None:
     )
 
 
+def claim(folder: Path) -> None:
+    """Make a folder of the present user's, or find that it is: what one user's servers wrote, another's cannot use."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    owner = folder.stat().st_uid
+    if owner != os.geteuid():
+        raise SetupError(f"{folder} belongs to another user (number {owner}): run this as that user, or remove it")
+
+
 def make_private(folder: Path, account: Account | None) -> Path:
     """
     Make the folder of a checkout's data and give the place where it really is.
@@ -52,7 +61,7 @@ def make_private(folder: Path, account: Account | None) -> Path:
     what each server keeps in it is its own (0700); when the account cannot get there, the folder's own place stays for
     root's files and a link named `servers` in it points to the real one.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    claim(folder)
     folder.chmod(0o700 if account is None else 0o711)
     if account is None or _can_reach(folder, account):
         return folder
@@ -83,6 +92,18 @@ def write_secret(path: Path, text: str) -> None:
     with os.fdopen(handle, "w") as file:
         file.write(text)
     Path(name).replace(path)
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open a server's log for the present user's eyes only; the one before is kept beside it as `….previous`."""
+    if path.exists():
+        path.replace(path.with_name(f"{path.name}.previous"))
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def last_lines(path: Path, count: int = 15) -> str:
+    """Give the end of a log."""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-count:])
 
 
 def package_folder(package: str, *, instead: str) -> Path:

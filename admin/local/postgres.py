@@ -15,7 +15,7 @@ from typing import IO
 import psycopg
 
 from admin.local.leftover import stop_leftover
-from admin.local.place import SetupError, give_folder, package_folder, reachable, write_secret
+from admin.local.place import SetupError, give_folder, last_lines, open_log, package_folder, reachable, write_secret
 from admin.local.ports import LOOPBACK, pick, remembered
 from admin.local.tether import Account, Tether
 
@@ -75,7 +75,7 @@ class Postgres:
         deadline = time.monotonic() + START_TIMEOUT_S
         self._port = pick(remembered(self._port_note))
         while not self._try_start(programs, deadline):
-            said = self._last_lines()
+            said = last_lines(self._log)
             if time.monotonic() > deadline or not (PORT_TAKEN in said or STILL_LEAVING in said):
                 raise SetupError(f"the embedded Postgres did not start; the end of {self._log}:\n{said}")
             if PORT_TAKEN in said:
@@ -129,13 +129,15 @@ class Postgres:
             # A random password needs no stretching, and every connection would pay for it.
             "--set", "scram_iterations=1",
         ]  # fmt: skip
-        with self._log.open("wb") as log:
+        if self._options.get("fsync") == "off":
+            command.append("--no-sync")
+        with open_log(self._log) as log:
             process = self._start_as_account(command, log)
             failed = process.wait() != 0
             self._tether.forget(process)
         password_file.unlink()
         if failed:
-            raise SetupError(f"initdb failed; the end of {self._log}:\n{self._last_lines()}")
+            raise SetupError(f"initdb failed; the end of {self._log}:\n{last_lines(self._log)}")
         partial.rename(self._data)
 
     def _try_start(self, programs: Path, deadline: float) -> bool:
@@ -151,7 +153,7 @@ class Postgres:
         }
         command = [str(programs / "postgres"), "-D", str(self._data)]
         command += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        with self._log.open("wb") as log:
+        with open_log(self._log) as log:
             self._process = process = self._start_as_account(command, log)
         while process.poll() is None and time.monotonic() < deadline:
             with suppress(psycopg.OperationalError), psycopg.connect(self._maintenance_url(), connect_timeout=5):
@@ -176,6 +178,3 @@ class Postgres:
             found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
             if not found:
                 connection.execute(f"CREATE DATABASE {DATABASE}")
-
-    def _last_lines(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from admin.local.console import Console
-from admin.local.place import SetupError, make_private, server_account
+from admin.local.place import SetupError, claim, make_private, server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
 from admin.local.valkey import Valkey
@@ -30,7 +30,7 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         SetupError: another one holds it; the text names it.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    claim(folder)  # its mode is left alone: a running server may need it as it is
     with (folder / "lock").open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,7 @@ from pathlib import Path
 import redis
 
 from admin.local.leftover import stop_leftover
-from admin.local.place import SetupError, give_folder, package_folder, reachable, write_secret
+from admin.local.place import SetupError, give_folder, last_lines, open_log, package_folder, reachable, write_secret
 from admin.local.ports import LOOPBACK, pick, remembered
 from admin.local.tether import Account, Tether
 
@@ -77,7 +77,7 @@ class Valkey:
         deadline = time.monotonic() + START_TIMEOUT_S
         self._port = pick(remembered(self._port_note))
         while not self._try_start(program, deadline):
-            said = "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+            said = last_lines(self._log)
             if time.monotonic() > deadline or PORT_TAKEN not in said:
                 raise SetupError(f"the embedded Valkey did not start; the end of {self._log}:\n{said}")
             self._port = pick()
@@ -121,7 +121,7 @@ class Valkey:
             data=f'"{self._data}"',
             pid_file=f'"{self._data}/valkey.pid"',
         )
-        with self._log.open("wb") as log:
+        with open_log(self._log) as log:
             self._process = process = self._tether.start(
                 # The folder stands on the command line so that a later start knows this server for its own.
                 [str(program), "-", "--dir", str(self._data)],

@@ -11,7 +11,8 @@ from admin.local import demo
 
 #: s; then the start is reported as slow, not given up
 READY_TIMEOUT_S = 60.0
-INTERVAL_S = 0.2
+#: s; between two looks, longer each time so that a slow start is not drowned in requests
+FIRST_INTERVAL_S, LONGEST_INTERVAL_S = 0.2, 2.0
 EXAMPLE = {
     "email": {
         "subject": "Hello {{ name }}",
@@ -50,12 +51,14 @@ class Readiness:
 
     def _wait(self) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
+        interval = FIRST_INTERVAL_S
         while True:
             faults = [fault for path in ("/healthz", "/readyz") if (fault := _ask(self._base + path))]
             if not faults or time.monotonic() > deadline:
                 self.answer = "; ".join(faults)
                 return
-            time.sleep(INTERVAL_S)
+            time.sleep(interval)
+            interval = min(interval * 1.5, LONGEST_INTERVAL_S)
 
 
 def _ask(url: str) -> str:
