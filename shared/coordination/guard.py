@@ -37,7 +37,7 @@ _RENEW = Script("guard_renew", "circuit", "slots")
 _HELD: dict[str, HeldReason] = {"gate": "gate", "circuit": "circuit", "isolated": "isolated", "hold": "hold"}
 
 #: Seconds after which asking again for a slot is worthwhile: slots come free one by one as calls end.
-CAP_POLL_S = 0.5
+CAP_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Guards:
             else:
                 self._in_flight.pop(token, None)
             self._local.results(successes=successes, failures=failures, probe=probing, now=time.monotonic())
-        if not (self.slots.cap or probing or failures):
+        if not (probing or failures or (self.slots.cap and ended)):
             return
         results = (token, entered.permit.epoch, int(probing), ended, successes, failures)
         try:

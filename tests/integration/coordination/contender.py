@@ -15,7 +15,9 @@ from shared.coordination.guard import Entered, Guards
 from shared.coordination.redis import RedisLink
 from shared.domain.states import Lane
 
-POLICY = CircuitPolicy(open_s=0.2, probe_lease_s=1.0)
+#: The prober answers when the test says so; one that dies is waited for.
+POLICY = CircuitPolicy(open_s=0.2, probe_lease_s=5.0)
+DYING = CircuitPolicy(open_s=0.2, probe_lease_s=1.0)
 CAP = 3
 
 
@@ -66,7 +68,8 @@ def main(url: str, namespace: str, role: str) -> None:
     if role == "slots":
         fill_slots(Guards(link, provider="ches", credential="a1", cap=CAP, namespace=namespace))
     else:
-        circuit = Circuit(link, provider="ches", credential="a1", policy=POLICY, namespace=namespace)
+        policy = DYING if role == "die" else POLICY
+        circuit = Circuit(link, provider="ches", credential="a1", policy=policy, namespace=namespace)
         probe_once(circuit, die=role == "die")
 
 

@@ -120,7 +120,7 @@ def test_a_successful_probe_closes_it(circuit_of: MakeCircuit) -> None:
 
 
 def test_a_failed_probe_opens_it_for_another_period(circuit_of: MakeCircuit) -> None:
-    circuit = circuit_of(CircuitPolicy(open_s=0.5))
+    circuit = circuit_of(CircuitPolicy(open_s=1.0))
     trip(circuit)
     circuit.report(probe(circuit), failures=1)
     snapshot = circuit.snapshot()
@@ -147,7 +147,7 @@ def test_a_probe_without_any_result_is_handed_on_too(circuit_of: MakeCircuit) ->
 
 
 def test_a_prober_that_died_frees_itself(circuit_of: MakeCircuit) -> None:
-    circuit = circuit_of(CircuitPolicy(open_s=0.05, probe_lease_s=0.3))
+    circuit = circuit_of(CircuitPolicy(open_s=0.05, probe_lease_s=1.0))
     trip(circuit)
     dead = probe(circuit)
     assert is_denied(circuit.admit(), "circuit")
@@ -190,7 +190,7 @@ def test_a_configuration_error_isolates_it(circuit_of: MakeCircuit) -> None:
 
 
 def test_an_isolation_is_looked_at_again_by_one_call(circuit_of: MakeCircuit) -> None:
-    circuit = circuit_of(CircuitPolicy(recheck_s=0.1))
+    circuit = circuit_of(CircuitPolicy(recheck_s=0.5))
     circuit.isolate(reason="password refused", code="auth")
     looking = probe(circuit)
     assert is_denied(circuit.admit(), "isolated")

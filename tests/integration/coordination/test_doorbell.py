@@ -60,7 +60,7 @@ def test_the_first_ring_is_heard_at_once(doorbell_of: Callable[[float], Doorbell
 def test_the_fleet_rings_once_per_interval_and_loses_nothing(
     doorbell_of: Callable[[float], Doorbell], heard: Rings
 ) -> None:
-    one, two = doorbell_of(0.5), doorbell_of(0.5)
+    one, two = doorbell_of(1.0), doorbell_of(1.0)
     one.ring("queues")
     first_at, panels = heard.get(timeout=10)
     assert panels == {"queues"}

@@ -153,10 +153,10 @@ def test_leaving_twice_gives_back_once(guards_of: MakeGuards) -> None:
 
 def test_leases_of_windows_in_flight_are_renewed(guards_of: MakeGuards, raw: redis.Redis) -> None:
     """The lease is a fraction of the calls' time; nobody else may have the slots meanwhile."""
-    guards = guards_of(cap=2, lease_s=0.3)
-    other = guards_of(cap=2, lease_s=0.3)
+    guards = guards_of(cap=2, lease_s=1.0)
+    other = guards_of(cap=2, lease_s=1.0)
     window = entered(guards)
-    until = _server_s(raw) + 1.2
+    until = _server_s(raw) + 2.2
 
     def still_held() -> bool:
         assert held(other).reason == "cap"
@@ -168,11 +168,11 @@ def test_leases_of_windows_in_flight_are_renewed(guards_of: MakeGuards, raw: red
 
 
 def test_a_slow_probe_is_renewed(guards_of: MakeGuards, raw: redis.Redis) -> None:
-    policy = CircuitPolicy(open_s=0.05, probe_lease_s=0.3)
+    policy = CircuitPolicy(open_s=0.05, probe_lease_s=1.0)
     guards, other = guards_of(policy=policy), guards_of(policy=policy)
     guards.leave(entered(guards), failures=5)
     window = probing(guards)
-    until = _server_s(raw) + 1.0
+    until = _server_s(raw) + 2.2
 
     def still_probing() -> bool:
         assert held(other).reason == "circuit"

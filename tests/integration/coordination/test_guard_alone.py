@@ -85,7 +85,7 @@ def test_a_frozen_redis_costs_one_quarter_second_for_a_whole_window(lonely_redis
 
 
 def test_a_dead_provider_is_not_hammered(lonely_redis: LonelyRedis, link: RedisLink) -> None:
-    guards = guards_on(link, policy=CircuitPolicy(open_s=0.3))
+    guards = guards_on(link, policy=CircuitPolicy(open_s=0.5))
     lonely_redis.kill()
     window = entered(guards)
     guards.leave(window, failures=5)

@@ -44,7 +44,7 @@ def test_a_frozen_server_costs_a_quarter_second_once_and_then_nothing(lonely_red
     link.run(COUNT, keys=KEYS)
     lonely_redis.freeze()
     try:
-        assert 0.2 <= unanswered(link) < 0.4
+        assert 0.2 <= unanswered(link) < 0.5
         assert max(unanswered(link) for _ in range(100)) < 0.05
     finally:
         lonely_redis.thaw()
@@ -54,7 +54,7 @@ def test_a_frozen_server_costs_a_new_connection_no_more(lonely_redis: LonelyRedi
     link = RedisLink(lonely_redis.url)
     lonely_redis.freeze()
     try:
-        assert unanswered(link) < 0.4
+        assert unanswered(link) < 0.5
     finally:
         lonely_redis.thaw()
 
@@ -100,6 +100,27 @@ def test_going_away_and_coming_back_are_told_once_each(
 
     assert changes == [False, True]
     assert [record.message for record in caplog.records] == ["redis_unreachable", "redis_reachable_again"]
+
+
+def test_idle_connections_that_the_server_closed_are_no_outage(lonely_redis: LonelyRedis) -> None:
+    """Hosted servers close what idles, and a restart closes all: each thread would find its own dead connection."""
+    link = RedisLink(lonely_redis.url)
+    barrier = threading.Barrier(6)
+
+    def ask() -> None:
+        barrier.wait()
+        for _ in range(50):
+            link.run(COUNT, keys=KEYS)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lonely_redis.kill()
+    lonely_redis.start()
+    for _ in range(20):
+        assert link.run(COUNT, keys=KEYS) == [0, 0]
 
 
 def test_a_server_out_of_memory_counts_as_unavailable(lonely_redis: LonelyRedis) -> None:

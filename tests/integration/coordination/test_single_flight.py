@@ -46,12 +46,12 @@ def test_a_fence_grows_with_every_holder_even_over_an_emptied_redis(
 
 
 def test_it_is_renewed_past_its_lease(flight_of: MakeFlight, raw: redis.Redis) -> None:
-    with flight_of(0.3).hold() as flight:
+    with flight_of(1.0).hold() as flight:
         assert flight is not None
-        until = raw.time()[0] + 2
+        until = raw.time()[0] + 3
 
         def past_the_lease() -> bool:
-            with flight_of(0.3).hold() as other:
+            with flight_of(1.0).hold() as other:
                 assert other is None
             flight.check()
             return raw.time()[0] >= until
