@@ -11,7 +11,7 @@ from shared.ledger.models import Base
 from shared.settings import Settings
 
 #: Reads of the admin pages; the tenant API uses named statements over `Services.ledger`.
-db = SQLAlchemy(model_class=Base)
+db = SQLAlchemy(metadata=Base.metadata)
 
 _NAME = "tidings"
 

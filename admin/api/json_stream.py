@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
-from typing import Any, BinaryIO, NoReturn
+from typing import IO, Any, NoReturn
 
 #: Bytes read at a time.
 _PIECE = 256 * 1024
@@ -64,7 +64,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 _SCAN: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=Decimal, parse_constant=_refuse_constant
-).scan_once
+).scan_once  # type: ignore[attr-defined]  # JSONDecoder sets it in __init__
 
 
 class JsonReader:
@@ -74,7 +74,7 @@ class JsonReader:
     `max_value_chars` bounds the text of one value that is scanned whole. Every method raises JsonError.
     """
 
-    def __init__(self, file: BinaryIO, *, max_value_chars: int, offset: int = 0) -> None:
+    def __init__(self, file: IO[bytes], *, max_value_chars: int, offset: int = 0) -> None:
         self._file = file
         self._max_value_chars = max_value_chars
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -178,7 +178,7 @@ class JsonReader:
         pending = len(self._decoder.getstate()[0])
         return self._bytes_read - pending - len(self._buffer[self._at :].encode("utf-8", "surrogatepass"))
 
-    def keys(self) -> Iterator[str]:
+    def members(self) -> Iterator[str]:
         """Enter an object and give its keys; the caller reads each key's value before asking for the next."""
         self._take("{", "an object")
         if self._peek() == "}":

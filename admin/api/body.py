@@ -1,0 +1,98 @@
+"""Taking a request's body: bounded in size, on disk when it is large, JSON only."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, TypeVar
+
+from flask import request
+from pydantic import BaseModel
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from admin.api.faults import shape_faults, unstorable
+from admin.api.json_stream import JsonError, JsonReader
+from admin.api.limits import MAX_SMALL_BODY_BYTES
+from admin.errors import ProblemError
+
+#: Bytes of a body kept in memory; a larger one goes to a temporary file.
+_IN_MEMORY = 1024 * 1024
+_PIECE = 256 * 1024
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Spool:
+    """A body that has been received whole."""
+
+    file: IO[bytes]
+    size: int
+
+
+@contextmanager
+def spooled_body(max_bytes: int) -> Iterator[Spool]:
+    """
+    Receive the body, never holding a large one in memory.
+
+    Raises: ProblemError 413 as soon as it is known to be too large, 415 for what is not JSON, 400 for one cut short.
+    """
+    _check_type()
+    request.max_content_length = max_bytes
+    declared = request.content_length
+    if declared is not None and declared > max_bytes:
+        raise _too_large(max_bytes)
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+        size = 0
+        try:
+            while piece := request.stream.read(_PIECE):
+                size += len(piece)
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
+                file.write(piece)
+        except RequestEntityTooLarge:
+            raise _too_large(max_bytes) from None
+        if declared is not None and size < declared:
+            raise ProblemError(400, "bad-request", "The body ended before its Content-Length.")
+        file.seek(0)
+        yield Spool(file, size)
+
+
+def read_model(model: type[Model]) -> Model:
+    """
+    The small body of the request as a model.
+
+    Raises: ProblemError 400, 413, 415, or 422 with every fault.
+    """
+    with spooled_body(MAX_SMALL_BODY_BYTES) as body:
+        value = _parse(body.file)
+    faults = list(unstorable(value)) or shape_faults(model, value)
+    if faults:
+        raise ProblemError(422, "invalid-body", "The body has faults; nothing was changed.", faults=faults)
+    return model.model_validate(value)
+
+
+def _parse(file: IO[bytes]) -> Any:
+    try:
+        reader = JsonReader(file, max_value_chars=MAX_SMALL_BODY_BYTES)
+        value = reader.value()
+        reader.end()
+    except JsonError as error:
+        raise ProblemError(
+            400, "bad-json", f"The body is not JSON: line {error.line}, column {error.column}: {error.detail}."
+        ) from None
+    return value
+
+
+def _check_type() -> None:
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    if request.mimetype != "application/json" or charset not in {"utf-8", "utf8", "us-ascii"}:
+        raise ProblemError(415, "not-json", "Send the body as UTF-8 JSON with `Content-Type: application/json`.")
+    encoding = request.headers.get("Content-Encoding", "identity").lower()
+    if encoding != "identity":
+        raise ProblemError(415, "not-json", f"Content-Encoding {json.dumps(encoding[:40])} is not taken here.")
+
+
+def _too_large(max_bytes: int) -> ProblemError:
+    return ProblemError(413, "body-too-large", f"The body is larger than {max_bytes:,} bytes; send it in parts.")

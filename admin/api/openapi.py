@@ -1,0 +1,129 @@
+"""The OpenAPI 3.1 document, made of the operations and their models, and a page for reading it."""
+
+import functools
+import re
+from http import HTTPStatus
+from typing import Any
+
+from flask import Response, json, render_template
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from admin.api import limits
+from admin.api.operations import OPERATIONS, Operation, api
+from admin.api.schemas import Problem
+
+_PROBLEMS = {
+    400: "The request cannot be read: not JSON (with line and column), a body cut short, a bad header.",
+    401: "The API key is missing, unknown or revoked.",
+    403: "The key is not bound to a tenant.",
+    404: "No such thing, or another tenant's.",
+    409: "Not in this state, or not while another request runs.",
+    413: "The body is too large.",
+    415: "The body is not UTF-8 JSON.",
+    422: "The body or query has faults; all are listed, and nothing was stored.",
+    503: "The ledger is away; repeat the request after Retry-After seconds.",
+}
+_REF = "#/components/schemas/{model}"
+
+
+def _schemas() -> dict[str, Any]:
+    requests = [operation.body for operation in OPERATIONS if operation.body]
+    answers: list[type[BaseModel]] = [operation.answer for operation in OPERATIONS]
+    wanted = [*((model, "validation") for model in requests), *((model, "serialization") for model in answers)]
+    wanted.append((Problem, "serialization"))
+    _, document = models_json_schema(list(dict.fromkeys(wanted)), ref_template=_REF)  # type: ignore[arg-type]
+    definitions: dict[str, Any] = document["$defs"]
+    return definitions
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", operation.path)
+    ]
+    if operation.query is not None:
+        schema = operation.query.model_json_schema()
+        for name, entry in schema["properties"].items():
+            description = entry.pop("description", "")
+            found.append({"name": name, "in": "query", "description": description, "schema": _inline(entry, schema)})
+    for name, description in operation.headers.items():
+        found.append({"name": name, "in": "header", "description": description, "schema": {"type": "string"}})
+    return found
+
+
+def _inline(entry: Any, schema: dict[str, Any]) -> Any:
+    """Put the definitions a query parameter refers to in their places."""
+    if isinstance(entry, dict):
+        if "$ref" in entry:
+            return _inline(schema["$defs"][entry["$ref"].rpartition("/")[2]], schema)
+        return {key: _inline(value, schema) for key, value in entry.items() if key != "title"}
+    if isinstance(entry, list):
+        return [_inline(value, schema) for value in entry]
+    return entry
+
+
+def _content(model: type[BaseModel], kind: str = "application/json") -> dict[str, Any]:
+    return {kind: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
+
+
+def _entry(operation: Operation) -> dict[str, Any]:
+    responses: dict[str, Any] = {
+        str(operation.status): {
+            "description": HTTPStatus(operation.status).phrase,
+            "content": _content(operation.answer),
+        }
+    }
+    for status in (*operation.problems, 500):
+        responses[str(status)] = {
+            "description": _PROBLEMS.get(status, "A fault of ours."),
+            "content": _content(Problem, "application/problem+json"),
+        }
+    entry: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "description": operation.description,
+        "parameters": _parameters(operation),
+        "responses": responses,
+    }
+    if operation.body is not None:
+        entry["requestBody"] = {"required": True, "content": _content(operation.body)}
+    return entry
+
+
+@functools.cache
+def document() -> dict[str, Any]:
+    """The whole document; built once per process, after every operation has been registered."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(f"/api/v1{operation.path}", {})[operation.method.lower()] = _entry(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tidings",
+            "version": "1",
+            "description": "Hand in e-mail and SMS for one recipient or a million; every one of them reaches a "
+            f"settled outcome. Limits: {limits.MAX_PARAMS:,} params and {limits.MAX_PARAM_CHARS:,} characters of "
+            "params for each recipient; the number of recipients and the size of a body are settings of the "
+            "installation (1,000,000 and 256 MiB unless changed).",
+        },
+        "servers": [{"url": "/"}],
+        "security": [{"key": []}],
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": _schemas(),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "tid_…"}},
+        },
+    }
+
+
+@api.get("/openapi.json")
+def openapi_document() -> Response:
+    """The document; needs no key."""
+    return Response(json.dumps(document()), mimetype="application/json")
+
+
+@api.get("/docs")
+def docs() -> str:
+    """The document, readable, without a script or anything from elsewhere."""
+    return render_template("api_docs.html", document=document(), problems=_PROBLEMS)

@@ -1,0 +1,50 @@
+"""The web process: registers what others define, and decides nothing itself."""
+
+import re
+from uuid import uuid4
+
+from flask import Flask, Response, g, request
+
+from admin import errors, extensions
+from admin.api import deliveries, loadtest, openapi, sends
+from admin.api.limits import MAX_SMALL_BODY_BYTES
+from admin.api.operations import api
+from admin.monitoring import health, inbox
+from shared.settings import Settings
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
+#: Modules whose import puts their routes on the API's blueprint.
+_API_MODULES = (deliveries, loadtest, openapi, sends)
+
+
+def create_app(settings: Settings) -> Flask:
+    """
+    Build the application of one process; connections are made when they are first needed.
+
+    Call it after the fork: the ledger's pool has threads, and those do not survive one (no gunicorn --preload).
+    """
+    app = Flask("admin")
+    app.config["MAX_CONTENT_LENGTH"] = MAX_SMALL_BODY_BYTES
+    app.url_map.strict_slashes = False
+    extensions.install(app, settings)
+    errors.register(app)
+    app.before_request(_name_request)
+    app.after_request(_tell_request_name)
+    app.register_blueprint(api)
+    app.register_blueprint(health.blueprint(settings))
+    app.register_blueprint(inbox.blueprint(settings))
+    return app
+
+
+def _name_request() -> None:
+    given = request.headers.get("X-Request-Id", "")
+    g.request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+
+
+def _tell_request_name(response: Response) -> Response:
+    response.headers["X-Request-Id"] = g.get("request_id", "")
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    if request.path.startswith("/api/"):
+        response.headers.setdefault("Cache-Control", "no-store")
+    return response
