@@ -60,11 +60,11 @@ def csv_records(source: SupportsRead | bytes | Iterable[str]) -> Iterator[list[s
         CsvError: while iterating, with the row: a quote that is never closed or closed too early, a cell
             without end, broken UTF-16.
     """
-    lines = _decoded_lines(source)
-    head, delimiter = _read_head(lines)
-    reader = csv.reader(itertools.chain(head, lines), delimiter=delimiter, strict=True, skipinitialspace=True)
     row = 0
     try:
+        lines = _decoded_lines(source)
+        head, delimiter = _read_head(lines)
+        reader = csv.reader(itertools.chain(head, lines), delimiter=delimiter, strict=True, skipinitialspace=True)
         for record in reader:
             row += 1
             yield record

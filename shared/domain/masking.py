@@ -103,7 +103,7 @@ _DOMAIN_AFTER = re.compile(r"(?:\[[^\]\s]{0,64}\]|[\w.*%-]*[\w*])?")
 
 #: `to=` and the like, or the part of a URL before the address: kept, since it says where the address stood.
 _KEY_BEFORE = re.compile(
-    r"(?://.*[/?&=]|.*\?.*[&=]|(?:to|from|cc|bcc|rcpt|recipient|orig_to|e?-?mail|user|address|sender)=)(?=[^/?&=]*\Z)",
+    r"(?://.*[/?&=]|.*\?.*[&=]|(?:.*&)?(?:to|from|cc|bcc|rcpt|recipient|orig_to|e?-?mail|user|address|sender)=)(?=[^/?&=]*\Z)",
     re.IGNORECASE,
 )
 
