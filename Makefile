@@ -15,7 +15,7 @@ install: # the virtual environment; at once when nothing changed
 	@$(PYTHON) admin/local/install.py $(VENV) "$(origin PYTHON)"
 
 up: install ## run everything on this machine: servers, schema, all processes, a demo key
-	@exec $(RUN)/python -m admin.local up
+	@exec $(RUN)/python -m admin.local up $(ARGS)
 
 test: check ## all that CI runs: check, then unit, integration and system tests on real servers
 	$(RUN)/pytest tests/unit

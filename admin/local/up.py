@@ -75,6 +75,8 @@ class Local:
     def _guarded(self, *, only_migrate: bool) -> int:
         tether = Tether()
         try:
+            # Before anything is started, so that a fault shows at once; the addresses may not be known yet.
+            self._settings({"DATABASE_URL": "postgresql://later", "REDIS_URL": "redis://later", **self._given})
             with (
                 stores.locked(self._folder),
                 stores.running(
@@ -96,7 +98,7 @@ class Local:
         port = self._web_port()
         base = f"http://{LOOPBACK}:{port}"
         environment = self._environment(running_stores, port=port, base=base)
-        settings = load(**_settings_of(environment))
+        settings = self._settings(environment)
         entries = {entry.name: entry for entry in procfile.read(self._checkout / "Procfile")}
         self._console.expect(list(entries))
         fleet = Fleet(
@@ -177,6 +179,11 @@ class Local:
             "PATH": os.pathsep.join([programs, self._given.get("PATH", os.defpath)]),
         }
 
+    def _settings(self, environment: Mapping[str, str]) -> Settings:
+        """Read what the processes will read, by the same rules."""
+        names = {name: name.upper() for name in Settings.model_fields}
+        return load(**{name: environment[key] for name, key in names.items() if environment.get(key)})
+
     def _kept_secret(self, name: str) -> str:
         path = self._folder / name
         if not path.exists():
@@ -189,10 +196,3 @@ class Local:
         wanted = {name: environment[name] for name in names} | {"TIDINGS_URL": base, "TIDINGS_API_KEY": key}
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in wanted.items()]
         write_secret(self._folder / "env", "".join(lines))
-
-
-def _settings_of(environment: Mapping[str, str]) -> dict[str, object]:
-    """Give the part of an environment that the settings know, by their names."""
-    return {
-        name: environment[name.upper()] for name in Settings.model_fields if environment.get(name.upper(), "") != ""
-    }

@@ -24,7 +24,7 @@ TEXT = """
   Tidings is running.
 
     API     {base}/api/v1
-    Docs    {base}/api/v1/docs
+    OpenAPI {base}/api/v1/openapi.json
     Inbox   {base}/inbox    (what the sandbox provider was given)
     Key     {key}    (tenant "{tenant}")
 

@@ -124,3 +124,18 @@ def answers(url: str) -> bool:
     ):
         return bool(answer.status == 200)
     return False
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; a zombie is dead: who reaps it, and when, is not ours to say."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self").exists():
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+    return state != "Z"

@@ -17,7 +17,7 @@ from admin.local.place import SetupError, make_private, open_log, server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
 from admin.local.valkey import Valkey
-from tests.support.processes import CHECKOUT, ProcessStarter
+from tests.support.processes import CHECKOUT, ProcessStarter, is_alive
 from tests.support.waiting import wait_until
 
 Make = Callable[[type[Postgres] | type[Valkey]], Postgres | Valkey]
@@ -189,7 +189,7 @@ time.sleep(1000)
     pids = {int(word) for line in lines if line[0] in {"pids", "forked"} for word in line[1:]}
     assert len(pids) == 4
     os.kill(parent.pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(_is_alive, pids)), what=f"the end of {pids}")
+    wait_until(lambda: not any(map(is_alive, pids)), what=f"the end of {pids}")
 
 
 def test_a_stale_number_is_disowned_and_the_program_that_has_it_now_is_left_alone(tmp_path: Path) -> None:
@@ -220,18 +220,3 @@ def _port(url: str) -> int:
 def _answers(url: str) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", _port(url))) == 0
-
-
-def _is_alive(pid: int) -> bool:
-    """A zombie is dead: who reaps it, and when, is not ours to say."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        if Path("/proc/self").exists():
-            return False
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
-    return state != "Z"
