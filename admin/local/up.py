@@ -15,6 +15,7 @@ from admin.local.fleet import Fleet, describe_exit
 from admin.local.place import SetupError, write_secret
 from admin.local.ports import LOOPBACK, is_free, pick
 from admin.local.tether import Tether
+from admin.monitoring.inbox_pass import link_to_inbox
 from shared.settings import Settings, SettingsError, load
 
 RELEASE, WEB = "release", "web"
@@ -123,13 +124,16 @@ class Local:
         self._console.step(f"starting {', '.join(entries)}")
         try:
             fleet.start(list(entries.values()))
-            self._keep_running(fleet, running_stores, base=base, key=key)
+            inbox = link_to_inbox(base, environment["SECRET_KEY"])
+            text = welcome.text(base=base, inbox=inbox, key=key, folder=self._folder)
+            self._keep_running(fleet, running_stores, readiness=welcome.Readiness(base), text=text)
         finally:
             self._console.step("stopping: work in hand is finished or given back (Ctrl-C again to hurry)")
             fleet.drain(settings.queue_shutdown_drain_ms / 1000 + DRAIN_MARGIN_S)
 
-    def _keep_running(self, fleet: Fleet, running_stores: stores.Stores, *, base: str, key: str) -> None:
-        readiness = welcome.Readiness(base)
+    def _keep_running(
+        self, fleet: Fleet, running_stores: stores.Stores, *, readiness: welcome.Readiness, text: str
+    ) -> None:
         told = False
         while not self._interrupts.count:
             fleet.tick()
@@ -138,7 +142,7 @@ class Local:
                 told = True
                 if readiness.answer:
                     self._console.warn(f"not ready yet: {readiness.answer}")
-                self._console.block(welcome.text(base=base, key=key, folder=self._folder))
+                self._console.block(text)
 
     def _keep_stores(self, running_stores: stores.Stores) -> None:
         for server in running_stores.embedded:

@@ -25,8 +25,9 @@ TEXT = """
 
     API     {base}/api/v1
     OpenAPI {base}/api/v1/openapi.json
-    Inbox   {base}/inbox    (what the sandbox provider was given)
     Key     {key}    (tenant "{tenant}")
+    Inbox   {inbox}
+            (what the sandbox provider was given; the link admits whoever has it)
 
   Send something:
 
@@ -73,8 +74,14 @@ def _ask(url: str) -> str:
         return f"{url}: {fault}"
 
 
-def text(*, base: str, key: str, folder: Path) -> str:
-    """Give what a newcomer needs: the addresses, the key, one request to try."""
+def text(*, base: str, inbox: str, key: str, folder: Path) -> str:
+    """Give what a newcomer needs: the addresses, the key, one request to try; `inbox` is the link that signs in."""
     return TEXT.format(
-        base=base, key=key, tenant=demo.TENANT, folder=folder, env_file=folder / "env", body=json.dumps(EXAMPLE)
+        base=base,
+        inbox=inbox,
+        key=key,
+        tenant=demo.TENANT,
+        folder=folder,
+        env_file=folder / "env",
+        body=json.dumps(EXAMPLE),
     )
