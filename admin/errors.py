@@ -4,13 +4,14 @@ Every error of the HTTP API as `application/problem+json`, in one shape, and not
 Source: RFC 9457 (problem details), RFC 6901 (JSON pointers).
 """
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import psycopg
-from flask import Flask, Response, g, json, request
+from flask import Flask, Response, g, request
 from psycopg_pool import PoolClosed, PoolTimeout
 from werkzeug.exceptions import HTTPException
 

@@ -1,6 +1,6 @@
 """What gunicorn loads: `gunicorn admin.wsgi:app`. Reads the settings once; a faulty set-up ends in one message."""
 
-from gunicorn.errors import AppImportError
+from gunicorn.errors import AppImportError  # type: ignore[import-untyped]  # it has no types
 
 from admin.app import create_app
 from shared import log

@@ -22,6 +22,7 @@ _MARGIN = 16
 #: Characters consumed before the buffer is cut: cutting copies what is left.
 _CUT = 1024 * 1024
 _SPACE = re.compile(r"[ \t\n\r]*")
+_COMMA = re.compile(r"[ \t\n\r]*,[ \t\n\r]*")
 
 
 class JsonError(ValueError):
@@ -203,10 +204,15 @@ class JsonReader:
             return
         while True:
             yield self._element()
+            comma = _COMMA.match(self._buffer, self._at)
+            if comma is not None and comma.end() < len(self._buffer):
+                self._at = comma.end()  # the short way: the next element has begun
+                continue
             if self._peek() == "]":
                 self._at += 1
                 return
             self._take(",", "a comma or the end of the array")
+            self._peek()
 
     def _element(self) -> Any:
         """`value`, with a shorter way through for the millions of elements that lie whole in the buffer."""

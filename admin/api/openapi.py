@@ -1,11 +1,12 @@
 """The OpenAPI 3.1 document, made of the operations and their models, and a page for reading it."""
 
 import functools
+import json
 import re
 from http import HTTPStatus
 from typing import Any
 
-from flask import Response, json, render_template
+from flask import Response, render_template
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 

@@ -26,6 +26,7 @@ from shared.domain.address import (
 )
 from shared.domain.masking import mask_text
 from shared.domain.merge import normalise_params
+from shared.domain.merge_values import show
 from shared.domain.sms_text import segments as count_segments
 from shared.domain.states import Channel
 from shared.ledger.acceptance import AcceptedRow, ChannelRows
@@ -80,7 +81,24 @@ class RecipientCheck:
         self._plain_segments: int | None = None
         self._good_names: set[str] = set()
         self._parse = self._parse_email if content.channel is Channel.EMAIL else self._parse_phone
+        templates = [part.template for part in content.parts.values()]
+        self._has_conditions = any(template.has_conditions for template in templates)
+        self._needed = frozenset[str]().union(*(template.required for template in templates))
+        self._surely_small = self._find_surely_small()
         self._names_subject = "subject" in content.parts and bool(content.parts["subject"].template.names)
+
+    def _find_surely_small(self) -> int:
+        """The length of params up to which no rendered part can be too large, however they are used."""
+        most = min(
+            (
+                (self._max_part_chars - len(part.source)) // (part.growth * part.most_uses)
+                for part in self._parts.values()
+                if part.most_uses
+            ),
+            default=MAX_PARAM_CHARS,
+        )
+        shared = sum(len(show(value)) for value in self._shared.values() if value is not None)
+        return min(most, MAX_PARAM_CHARS) - shared
 
     def chunks(self, file: IO[bytes], where: RecipientList, *, skip_invalid: bool) -> Iterator[list[AcceptedRow]]:
         """
@@ -109,15 +127,16 @@ class RecipientCheck:
             ]
         if problems:
             return self._refuse(index, raw, problems, skip_invalid=skip_invalid)
-        address, digest, params, segments = "", b"", _NO_PARAMS, None
+        address, params, written, segments = "", _NO_PARAMS, None, None
         try:
             address = self._parse(raw["to"])
         except AddressError as error:
             problems.append(("/to", check_storable(raw["to"]) or str(error)))
         if raw.get("params"):
             params = self._take_params(raw["params"], problems)
+            written = _encode(params)
         if not problems:
-            segments = self._try_content(params, problems)
+            segments = self._try_content(params, len(written or ""), problems)
         if problems:
             return self._refuse(index, raw, problems, skip_invalid=skip_invalid)
         digest = self._digest(address)
@@ -125,7 +144,7 @@ class RecipientCheck:
             self.rows.duplicates += 1
             return _NO_ROW
         self._seen.add(digest)
-        return self._accept(address, params, raw.get("reference"), segments)
+        return self._accept(address, written, raw.get("reference"), segments)
 
     @staticmethod
     def _has_plain_shape(raw: Any) -> bool:
@@ -156,14 +175,20 @@ class RecipientCheck:
             elif len(self._good_names) < MAX_PARAMS:
                 self._good_names.add(name)
 
-    def _try_content(self, params: dict[str, object], problems: list[tuple[str, str]]) -> int | None:
-        """Everything that depends on what this recipient is told; SMS segments where it is right."""
+    def _try_content(self, params: dict[str, object], size: int, problems: list[tuple[str, str]]) -> int | None:
+        """
+        Try everything that depends on what this recipient is told; SMS segments where it is right.
+
+        `size` is the length of the params as JSON: never less than that of their values.
+        """
         merged = {**self._shared, **params} if params else self._shared
-        self._check_size(merged, problems)
-        missing: dict[str, None] = {}
-        for part in self._parts.values():
-            missing.update(dict.fromkeys(part.template.missing(merged)))
-        problems.extend(("/params", f"lacks {name}, which the template needs") for name in missing)
+        if size > self._surely_small:
+            self._check_size(merged, problems)
+        if self._has_conditions or not self._needed <= merged.keys() or None in merged.values():
+            missing: dict[str, None] = {}
+            for part in self._parts.values():
+                missing.update(dict.fromkeys(part.template.missing(merged)))
+            problems.extend(("/params", f"lacks {name}, which the template needs") for name in missing)
         if problems:
             return None
         if self._channel is Channel.SMS:
@@ -174,7 +199,7 @@ class RecipientCheck:
 
     def _check_size(self, merged: dict[str, object], problems: list[tuple[str, str]]) -> None:
         """Refuse what would render into something huge, before it is rendered."""
-        sizes = {name: len(value) for name, value in merged.items() if type(value) is str}
+        sizes = {name: len(show(value)) for name, value in merged.items() if value is not None}
         total = sum(sizes.values())
         if total > MAX_PARAM_CHARS:
             problems.append(("/params", f"hold {total:,} characters in all; at most {MAX_PARAM_CHARS:,} are taken"))
@@ -205,15 +230,13 @@ class RecipientCheck:
             self._plain_segments = count.segments
         return count.segments
 
-    def _accept(
-        self, address: str, params: dict[str, object], reference: str | None, segments: int | None
-    ) -> AcceptedRow:
+    def _accept(self, address: str, params: str | None, reference: str | None, segments: int | None) -> AcceptedRow:
         rows = self.rows
         row_no = rows.first_row + rows.count
         rows.count += 1
         if segments:
             rows.segments += segments
-        return AcceptedRow(row_no, address, _encode(params) if params else None, reference, segments, None)
+        return AcceptedRow(row_no, address, params, reference, segments, None)
 
     def _refuse(
         self, index: int, raw: Any, problems: list[tuple[str, str]], *, skip_invalid: bool

@@ -26,7 +26,7 @@ from admin.auth import credential, tenant_id_of
 from admin.errors import Fault, ProblemError, not_found
 from admin.extensions import services
 from shared.domain.ids import IdError, parse_send_id
-from shared.domain.states import DeliveryStatus, SendStatus
+from shared.domain.states import Channel, DeliveryStatus, SendStatus
 from shared.ledger import batches, sends
 from shared.ledger.db import Connection
 
@@ -255,7 +255,8 @@ def _view(send: sends.Send) -> SendView:
                 retrying=books.retrying,
                 unaccounted=books.unaccounted,
             )
-            for channel, books in send.books.items()
+            for channel in Channel
+            if (books := send.books.get(channel)) is not None
         },
     )
 
