@@ -17,6 +17,10 @@ STATEMENT_TIMEOUT_MS = 60_000
 #: Milliseconds. Nobody may keep a snapshot open while idle: dead rows could not be cleaned up.
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 60_000
 
+#: UTC everywhere. Every statement of the ledger finds its rows by key. Right after a bulk load the statistics say nothing of the
+#: new rows, and a hash or merge join would read a whole send to find the hundred rows of a window.
+_SESSION = "-c timezone=UTC -c jit=off -c enable_hashjoin=off -c enable_mergejoin=off"
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 #: Postgres is away, restarting or shedding us; what was asked may or may not have been done.
 POSTGRES_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
@@ -63,7 +67,7 @@ class Ledger:
                 "application_name": name,
                 "connect_timeout": 5,
                 "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
-                f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} -c timezone=UTC -c jit=off",
+                f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} {_SESSION}",
                 "keepalives_idle": 30,
             },
         )
@@ -84,6 +88,18 @@ class Ledger:
         Raises: psycopg.OperationalError or psycopg_pool.PoolTimeout when Postgres is away.
         """
         with self.pool.connection() as connection:
+            yield connection
+
+    @contextmanager
+    def transaction_later_durable(self) -> Iterator[Connection]:
+        """
+        Like `transaction`, without waiting for the disk: a crash of the server may undo it.
+
+        Only for what the next ordinary commit of the same thread makes durable in time: Postgres flushes its
+        log in order.
+        """
+        with self.pool.connection() as connection:
+            connection.execute("SET LOCAL synchronous_commit = off")
             yield connection
 
     @contextmanager

@@ -3,7 +3,7 @@
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
 from uuid import UUID, uuid4
 
 import dramatiq
@@ -17,7 +17,7 @@ from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import ChainKey, SendContent
 from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.deliveries import Claim, ClaimedDelivery
-from workers.actors.render import RenderError, renderer
+from workers.actors.render import renderer
 from workers.actors.senders import Sender, Senders
 from workers.actors.window import Window
 from workers.middleware.runtime import Runtime
@@ -87,7 +87,7 @@ class Chain:
         sender = self.senders.sender(self.key.channel, self.send.mode)
         render = renderer(self.send, self.key.channel, default_sender=self.runtime.settings.email_from)
         until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
-        while self._lease_more():
+        while True:
             if self.runtime.draining or time.monotonic() >= until:
                 if self._hand_over():
                     return True
@@ -98,33 +98,19 @@ class Chain:
             if entered is None:
                 return False
             try:
-                claimed = self._claim(sender, entered)
-                if claimed is None:
+                claim_id = uuid4()
+                rows, took_at = self._claim(sender, claim_id, limit=entered.slots)
+                if not rows:
                     return False
-                window, rows = claimed
-                window.render = render
-                window.run(rows)
+                claim = Claim(self.send.id, self.key.channel, claim_id, rows[0].attempt_at, sender.provider.name)
+                Window(self.runtime, sender, entered, self.send, claim, render, took_at).run(rows)
             finally:
                 sender.guards.leave(entered)
-            self._count_down(rows, entered.slots)
-        return False
-
-    def _lease_more(self) -> bool:
-        """Hold enough batches for a full window where there are any; False when nothing is due."""
-        settings = self.runtime.settings
-        missing = settings.window_max - sum(self._held.values())
-        if missing > 0:
-            wanted = -(-missing // settings.batch_size)
-            with self.runtime.ledger.autocommit() as connection:
-                leased = batches.lease(connection, self.key, worker=self._worker, limit=wanted)
-            self._held.update({batch.batch_no: batch.waiting for batch in leased})
-        return bool(self._held)
 
     def _enter(self, sender: Sender) -> Entered | None:
-        want = min(self.runtime.settings.window_max, max(1, sum(self._held.values())))
         patience = time.monotonic() + _SLOT_PATIENCE_S
         while True:
-            entered = sender.guards.enter(self.send.lane, want)
+            entered = sender.guards.enter(self.send.lane, self.runtime.settings.window_max)
             if isinstance(entered, Entered):
                 return entered
             if entered.reason != "cap" or time.monotonic() > patience:
@@ -133,41 +119,41 @@ class Chain:
             if self.runtime.wait_draining(entered.retry_in_s):
                 return None
 
-    def _claim(self, sender: Sender, entered: Entered) -> tuple[Window, list[ClaimedDelivery]] | None:
-        claim_id = uuid4()
+    def _claim(self, sender: Sender, claim_id: UUID, *, limit: int) -> tuple[list[ClaimedDelivery], datetime | None]:
+        """
+        Give back what is spent, hold enough for `limit` calls, claim them: one transaction, one wait for the disk.
+
+        Its commit also makes the outcomes of the window before durable (see `deliveries.record`).
+        """
+        provider = sender.provider
         with self.runtime.ledger.transaction() as connection:
-            rows = deliveries.claim_window(
-                connection,
-                send_id=self.send.id,
-                channel=self.key.channel,
-                worker=self._worker,
-                batches=list(self._held),
-                claim=claim_id,
-                limit=entered.slots,
-            )
-            if not rows:
-                return None
-            provider = sender.provider
-            took_at = providers.last_accepted_at(connection, provider=provider.name, credential=provider.credential)
-        claim = Claim(self.send.id, self.key.channel, claim_id, rows[0].attempt_at, sender.provider.name)
-        return Window(self.runtime, sender, entered, self.send, claim, _unset, took_at), rows
-
-    def _count_down(self, rows: list[ClaimedDelivery], asked: int) -> None:
-        """Give back the batches that have nothing left to claim now."""
-        for row in rows:
-            self._held[row.batch_no] -= 1
-        if len(rows) < asked:
-            spent = list(self._held)
-        else:
             spent = [batch_no for batch_no, left in self._held.items() if left <= 0]
-        self._release(spent)
-
-    def _release(self, batch_nos: list[int]) -> None:
-        if batch_nos:
-            with self.runtime.ledger.autocommit() as connection:
-                batches.release(connection, self.key, worker=self._worker, batches=batch_nos)
-            for batch_no in batch_nos:
-                del self._held[batch_no]
+            if spent:
+                batches.release(connection, self.key, worker=self._worker, batches=spent)
+            held = {batch_no: left for batch_no, left in self._held.items() if left > 0}
+            missing = limit - sum(held.values())
+            if missing > 0:
+                wanted = -(-missing // self.runtime.settings.batch_size)
+                for batch in batches.lease(connection, self.key, worker=self._worker, limit=wanted):
+                    held[batch.batch_no] = batch.waiting
+            rows = []
+            if held:
+                rows = deliveries.claim_window(
+                    connection,
+                    send_id=self.send.id,
+                    channel=self.key.channel,
+                    worker=self._worker,
+                    batches=list(held),
+                    claim=claim_id,
+                    limit=limit,
+                )
+            took_at = providers.last_accepted_at(connection, provider=provider.name, credential=provider.credential)
+        for row in rows:
+            held[row.batch_no] -= 1
+        if len(rows) < limit:
+            held = dict.fromkeys(held, 0)  # whatever else these batches owe is not due yet
+        self._held = held
+        return rows, took_at
 
     def _hand_over(self) -> bool:
         """
@@ -175,9 +161,10 @@ class Chain:
 
         Batches go back first, so that the successor, or any other chain, may take them at once.
         """
-        self._release(list(self._held))
         new_token = uuid4()
-        with self.runtime.ledger.autocommit() as connection:
+        with self.runtime.ledger.transaction() as connection:
+            batches.release(connection, self.key, worker=self._worker)
+            self._held = {}
             if not chains.hand_over(connection, self.key, token=self.token, new_token=new_token, worker=self._worker):
                 return True
         try:
@@ -199,10 +186,6 @@ class Chain:
 
     def _say_held(self, held: Held) -> None:
         _log.info("chain_held", extra={"reason": held.reason, "retry_in_s": round(held.retry_in_s, 3)})
-
-
-def _unset(row: ClaimedDelivery) -> Any:
-    raise RenderError(f"row {row.row_no} has no renderer")
 
 
 def register(broker: Broker, runtime: Runtime) -> None:

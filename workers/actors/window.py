@@ -236,7 +236,9 @@ class Window:
         results = list(self._results)
         if not results:
             return
-        with self.runtime.ledger.transaction() as connection:
+        # The next window's claim, or the chain's end, waits for the disk for this too: what a crash of the server
+        # could undo is never more than this window, and undone rows are `sending`, which nobody sends again.
+        with self.runtime.ledger.transaction_later_durable() as connection:
             late = deliveries.record(connection, self.claim, results)
             for result in late:
                 deliveries.record_late(connection, self.claim, result, late_claim=uuid4())

@@ -25,8 +25,12 @@ WITH held AS (
 ), due AS (
     SELECT h.batch_no, min(coalesce(d.next_attempt_at, now())) AS at
     FROM held h
-    JOIN delivery d ON d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row
-    WHERE h.waiting > 0 AND d.status IN ('owed', 'retrying')
+    CROSS JOIN LATERAL (
+        SELECT next_attempt_at FROM delivery
+        WHERE send_id = %(send_id)s AND row_no BETWEEN h.first_row AND h.last_row AND status IN ('owed', 'retrying')
+        OFFSET 0
+    ) AS d
+    WHERE h.waiting > 0
     GROUP BY h.batch_no
 )
 UPDATE batch b
@@ -51,12 +55,19 @@ WITH held AS (
     WHERE b.send_id = %(send_id)s AND b.batch_no = %(batch_no)s AND b.holder = %(worker)s
       AND NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = b.holder AND w.lease_until > now())
     FOR UPDATE
+), rows AS (
+    SELECT d.* FROM held h CROSS JOIN LATERAL (
+        SELECT ctid AS place, status, next_attempt_at FROM delivery
+        WHERE send_id = %(send_id)s AND row_no BETWEEN h.first_row AND h.last_row
+          AND status IN ('owed', 'retrying', 'sending')
+        OFFSET 0
+    ) AS d
 ), parked AS (
     UPDATE delivery d
     SET status = 'unsure', attempt_count = d.attempt_count + 1, settled_at = now(),
         last_error = 'the worker died while this call may have been in flight'
-    FROM held h
-    WHERE d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row AND d.status = 'sending'
+    FROM rows r
+    WHERE d.ctid = r.place AND r.status = 'sending' AND d.status = 'sending'
     RETURNING d.row_no, d.claim_id, d.epoch, d.attempt_count, d.channel, d.last_attempt_at
 ), logged AS (
     INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
@@ -67,10 +78,7 @@ WITH held AS (
     FROM parked p
     ON CONFLICT DO NOTHING
 ), due AS (
-    SELECT min(coalesce(d.next_attempt_at, now())) AS at
-    FROM held h
-    JOIN delivery d ON d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row
-    WHERE d.status IN ('owed', 'retrying')
+    SELECT min(coalesce(next_attempt_at, now())) AS at FROM rows WHERE status IN ('owed', 'retrying')
 ), counted AS (
     SELECT count(*)::int AS parked FROM parked
 )
@@ -90,12 +98,18 @@ WITH open AS (
     WHERE send_id = %(send_id)s AND settled_at IS NULL AND holder IS NULL AND owed + retrying > 0
     ORDER BY batch_no LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
+), rows AS (
+    SELECT d.place, o.batch_no FROM open o CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM delivery
+        WHERE send_id = %(send_id)s AND row_no BETWEEN o.first_row AND o.last_row AND status IN ('owed', 'retrying')
+        OFFSET 0
+    ) AS d
 ), swept AS (
     UPDATE delivery d
     SET status = %(status)s, settled_at = now(), next_attempt_at = NULL
-    FROM open o
-    WHERE d.send_id = %(send_id)s AND d.row_no BETWEEN o.first_row AND o.last_row AND d.status IN ('owed', 'retrying')
-    RETURNING o.batch_no
+    FROM rows r
+    WHERE d.ctid = r.place AND d.status IN ('owed', 'retrying')
+    RETURNING r.batch_no
 ), counted AS (
     SELECT batch_no, count(*)::int AS rows FROM swept GROUP BY batch_no
 )

@@ -78,7 +78,7 @@ CROSS JOIN LATERAL (
         SELECT 1 FROM batch b
         WHERE b.send_id = s.id AND b.channel = c.channel AND b.holder IS NULL AND b.due_at <= now()
         LIMIT %(most)s
-    ) AS some
+    ) AS counted
 ) AS due
 WHERE s.status = 'sending' AND s.id > %(after)s AND due.batches > 0
 ORDER BY s.id, c.channel LIMIT %(limit)s

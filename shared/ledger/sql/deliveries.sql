@@ -1,6 +1,10 @@
+-- Rows are found by key, then by place (ctid, stable while their batch is locked): the planner knows nothing of a
+-- send loaded a second ago, and an unlucky join would read all of it for every window.
+
 -- name: claim_window
 -- A chain claims exactly the rows whose calls it is about to make; committed before the first call.
--- Guards: the send is being sent and still valid, the batches are held by this process.
+-- Guards: the send is being sent and still valid, the batches are held by this process and locked here, which
+-- keeps everybody else from their rows.
 WITH live AS (
     SELECT tenant_id FROM send
     WHERE id = %(send_id)s AND status = 'sending' AND (valid_until IS NULL OR valid_until > now())
@@ -9,20 +13,24 @@ WITH live AS (
     WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s) AND b.holder = %(worker)s
     FOR UPDATE
 ), picked AS (
-    SELECT d.row_no, d.status, d.last_attempt_at, h.batch_no
+    SELECT d.place, d.row_no, d.status, d.last_attempt_at, h.batch_no
     FROM held h
-    JOIN delivery d ON d.send_id = %(send_id)s AND d.row_no BETWEEN h.first_row AND h.last_row
-    WHERE d.status IN ('owed', 'retrying') AND (d.next_attempt_at IS NULL OR d.next_attempt_at <= now())
-      AND EXISTS (SELECT 1 FROM live)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place, row_no, status, last_attempt_at FROM delivery
+        WHERE send_id = %(send_id)s AND row_no BETWEEN h.first_row AND h.last_row
+          AND status IN ('owed', 'retrying') AND (next_attempt_at IS NULL OR next_attempt_at <= now())
+        ORDER BY row_no
+        LIMIT %(limit)s
+    ) AS d
+    WHERE EXISTS (SELECT 1 FROM live)
     ORDER BY d.row_no
     LIMIT %(limit)s
-    FOR UPDATE OF d
 ), claimed AS (
     UPDATE delivery d
     SET status = 'sending', claim_id = %(claim)s, next_attempt_at = NULL, last_attempt_at = now(),
         first_attempt_at = coalesce(d.first_attempt_at, now())
     FROM picked p
-    WHERE d.send_id = %(send_id)s AND d.row_no = p.row_no
+    WHERE d.ctid = p.place AND d.status IN ('owed', 'retrying')
     RETURNING d.row_no, d.address, d.params, d.attempt_count, d.epoch, d.last_attempt_at,
               p.last_attempt_at AS previous_attempt_at, p.status AS was, p.batch_no
 ), counted AS (
@@ -33,7 +41,7 @@ WITH live AS (
     SET owed = b.owed - c.owed, retrying = b.retrying - c.retrying, sending = b.sending + c.owed + c.retrying,
         progress_at = now()
     FROM counted c
-    WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
+    WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s) AND b.batch_no = c.batch_no
 )
 SELECT c.row_no, c.batch_no, c.address, c.params, c.attempt_count, c.epoch, c.last_attempt_at, c.previous_attempt_at,
        EXISTS (SELECT 1 FROM suppression s, live
@@ -60,15 +68,17 @@ WITH result AS (
         provider = %(provider)s, provider_ref = coalesce(r.ref, d.provider_ref),
         last_error = coalesce(r.error, d.last_error)
     FROM result r
-    WHERE d.send_id = %(send_id)s AND d.row_no = r.row_no AND d.status = 'sending' AND d.claim_id = %(claim)s
-    RETURNING d.row_no, d.epoch, d.attempt_count, r.batch_no, r.became
+    WHERE d.send_id = %(send_id)s AND d.row_no = ANY (%(rows)s) AND d.row_no = r.row_no
+      AND d.status = 'sending' AND d.claim_id = %(claim)s
+    RETURNING d.row_no, d.epoch, d.attempt_count, r.batch_no, r.became, r.outcome, r.code, r.detail, r.signature,
+              r.ref, r.ended_at, r.evidence
 ), logged AS (
     INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
                          signature, provider_ref, started_at, ended_at, evidence)
-    SELECT %(send_id)s, r.row_no, %(claim)s, d.epoch, d.attempt_count, %(channel)s, %(provider)s, r.outcome, r.became,
-           r.code, r.detail, r.signature, r.ref, %(started)s, r.ended_at, r.evidence
-    FROM done d JOIN result r USING (row_no)
-    WHERE r.outcome NOT IN ('not_attempted', 'suppression_list')
+    SELECT %(send_id)s, row_no, %(claim)s, epoch, attempt_count, %(channel)s, %(provider)s, outcome, became,
+           code, detail, signature, ref, %(started)s, ended_at, evidence
+    FROM done
+    WHERE outcome NOT IN ('not_attempted', 'suppression_list')
 ), counted AS (
     SELECT batch_no, count(*)::int AS all_rows,
            count(*) FILTER (WHERE became = 'owed')::int AS owed,
@@ -85,7 +95,7 @@ WITH result AS (
         sent = b.sent + c.sent, failed = b.failed + c.failed, dead_lettered = b.dead_lettered + c.dead_lettered,
         unsure = b.unsure + c.unsure, suppressed = b.suppressed + c.suppressed, progress_at = now()
     FROM counted c
-    WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
+    WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s) AND b.batch_no = c.batch_no
 )
 SELECT row_no FROM done
 
