@@ -17,7 +17,7 @@ STATEMENT_TIMEOUT_MS = 60_000
 #: Milliseconds. Nobody may keep a snapshot open while idle: dead rows could not be cleaned up.
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 60_000
 
-#: UTC everywhere. Every statement of the ledger finds its rows by key. Right after a bulk load the statistics say nothing of the
+#: Every statement of the ledger finds its rows by key. Right after a bulk load the statistics say nothing of the
 #: new rows, and a hash or merge join would read a whole send to find the hundred rows of a window.
 _SESSION = "-c timezone=UTC -c jit=off -c enable_hashjoin=off -c enable_mergejoin=off"
 
