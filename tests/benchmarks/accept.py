@@ -31,17 +31,7 @@ from shared.ledger.db import Ledger
 from shared.ledger.migrate import upgrade
 from tests.support.processes import ProcessStarter, RunningProcess
 
-_GUNICORN = [
-    "python",
-    "-m",
-    "gunicorn",
-    "admin.wsgi:app",
-    "--worker-class",
-    "gthread",
-    "--threads",
-    "160",
-    "--no-control-socket",
-]
+_GUNICORN = ["python", "-m", "gunicorn", "admin.wsgi:app", "--worker-class", "gthread", "--threads", "160"]
 _LINE = "your parcel is on its way and will reach you on the day that you chose. "
 TEXT = "Dear {{ name }},\n\n" + _LINE * 15 + "{{ code }}\n"
 
@@ -71,7 +61,7 @@ def web(folder: Path) -> Iterator[tuple[str, str, RunningProcess]]:
         key = _key(database_url)
         address = f"http://{LOOPBACK}:{pick()}"
         process = starter(
-            [*_GUNICORN, "--bind", urlsplit(address).netloc],
+            [*_GUNICORN, "--no-control-socket", "--bind", urlsplit(address).netloc],
             env={"DATABASE_URL": database_url, "REDIS_URL": redis_url},
             ready=f"{address}/healthz",
         )
