@@ -1,0 +1,145 @@
+"""
+`/inbox`: what the sandbox provider was given, as its recipients would have seen it.
+
+Messages come here from test keys, whatever is configured, and from live keys where a provider is `sandbox`. Pages are
+complete without JavaScript and load nothing from elsewhere; a message's HTML is a document of its own under a policy
+that lets it draw and do nothing else. `inbox_pass` says who may look.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, Response, abort, make_response, redirect, render_template, request, url_for
+from sqlalchemy import func, select
+from werkzeug.wrappers import Response as AnyResponse
+
+from admin.extensions import db
+from admin.monitoring.inbox_pass import SESSION_LASTS_S, is_admitted, new_session, opens
+from shared.domain.masking import mask_address, mask_text
+from shared.domain.sms_text import SegmentCount, segments
+from shared.ledger.models import SandboxMessage
+from shared.settings import Settings
+
+#: Messages of one page of the list.
+PAGE_SIZE = 50
+#: Characters of a message's beginning in the list.
+_PREVIEW_LENGTH = 140
+_COOKIE = "tidings_inbox"
+_LARGEST_ID = 2**63 - 1
+
+_PAGE_POLICY = (
+    "default-src 'none'; style-src 'self'; frame-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+#: Inline styles and inline images are how HTML mail is made; scripts, forms, links out and remote images are shut off.
+_MAIL_POLICY = (
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message in the list; addresses are masked."""
+
+    id: int
+    channel: str
+    to: str
+    title: str
+    received_at: datetime
+
+
+def blueprint(settings: Settings) -> Blueprint:
+    """The pages, admitting whoever holds a link made with these settings' SECRET_KEY."""
+    pages = Blueprint("inbox", __name__, url_prefix="/inbox")
+    secret_key = settings.secret_key.get_secret_value() if settings.secret_key else None
+
+    @pages.before_request
+    def admit() -> AnyResponse | None:
+        if request.endpoint == "inbox.open_link":
+            return None
+        if secret_key is not None and is_admitted(request.cookies.get(_COOKIE), secret_key):
+            return None
+        return make_response(_page("shut.html", has_key=secret_key is not None), HTTPStatus.FORBIDDEN)
+
+    @pages.after_request
+    def seal(response: Response) -> Response:
+        response.headers.setdefault("Content-Security-Policy", _PAGE_POLICY)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+    @pages.context_processor
+    def installation() -> dict[str, object]:
+        return {"environment": settings.environment}
+
+    @pages.get("/open/<link_part>")
+    def open_link(link_part: str) -> AnyResponse:
+        if secret_key is None or not opens(link_part, secret_key):
+            return make_response(_page("shut.html", has_key=secret_key is not None), HTTPStatus.FORBIDDEN)
+        response = redirect(url_for("inbox.messages"))
+        response.set_cookie(
+            _COOKIE,
+            new_session(secret_key),
+            max_age=SESSION_LASTS_S,
+            path=url_for("inbox.messages"),
+            secure=request.is_secure,
+            httponly=True,
+            samesite="Lax",
+        )
+        return response
+
+    @pages.get("")
+    def messages() -> str:
+        before = request.args.get("before", _LARGEST_ID, type=int)
+        lines = _lines(min(max(before, 0), _LARGEST_ID))
+        older = lines[PAGE_SIZE - 1].id if len(lines) > PAGE_SIZE else None
+        return _page(
+            "messages.html", lines=lines[:PAGE_SIZE], older=older, is_first="before" not in request.args,
+            settings=settings,
+        )  # fmt: skip
+
+    @pages.get("/<int:message_id>")
+    def message(message_id: int) -> str:
+        found = _message(message_id)
+        counted: SegmentCount | None = segments(found.text or "") if found.channel == "sms" else None
+        return _page("message.html", message=found, segments=counted)
+
+    @pages.get("/<int:message_id>/html")
+    def html_part(message_id: int) -> Response:
+        found = _message(message_id)
+        if found.html is None:
+            abort(HTTPStatus.NOT_FOUND)
+        return Response(found.html, mimetype="text/html", headers={"Content-Security-Policy": _MAIL_POLICY})
+
+    return pages
+
+
+def _lines(before: int) -> list[Line]:
+    title = func.coalesce(SandboxMessage.subject, func.left(SandboxMessage.text, _PREVIEW_LENGTH), "")
+    rows = db.session.execute(
+        select(SandboxMessage.id, SandboxMessage.channel, SandboxMessage.address, title, SandboxMessage.received_at)
+        .where(SandboxMessage.id < before)
+        .order_by(SandboxMessage.id.desc())
+        .limit(PAGE_SIZE + 1)
+    )
+    return [
+        Line(id=row[0], channel=row[1], to=mask_address(row[1], row[2]), title=mask_text(row[3]), received_at=row[4])
+        for row in rows
+    ]
+
+
+def _message(message_id: int) -> SandboxMessage:
+    found: SandboxMessage | None = None
+    if message_id <= _LARGEST_ID:
+        found = db.session.get(SandboxMessage, message_id)
+    if found is None:
+        abort(HTTPStatus.NOT_FOUND)
+    return found
+
+
+def _page(template: str, **context: Any) -> str:
+    return render_template(f"inbox/{template}", now=datetime.now(UTC), **context)
