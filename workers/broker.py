@@ -1,11 +1,14 @@
 """From settings to a broker with its middleware, in one screen."""
 
+from importlib.metadata import version
+
 import dramatiq
 from dramatiq.middleware import CurrentMessage, Retries
 
 from shared.jobs import Broker, QueueName, make_broker
 from shared.settings import Settings
 from workers.middleware.drain import Drain
+from workers.middleware.heartbeat import Heartbeats
 from workers.middleware.runtime import Runtime
 
 
@@ -18,7 +21,14 @@ def make_worker(settings: Settings, *, process: str) -> tuple[Broker, Runtime]:
     strike in the middle of a provider call, delayed retries live in one worker's memory (ADR-0002).
     """
     runtime = Runtime(settings, process=process)
-    middleware: list[dramatiq.Middleware] = [runtime, Drain(runtime), CurrentMessage(), Retries(max_retries=0)]
+    # `before` hooks run in this order, `after` hooks in reverse: stores open first and close last.
+    middleware: list[dramatiq.Middleware] = [
+        runtime,
+        Drain(runtime),
+        Heartbeats(runtime, version=version("tidings")),
+        CurrentMessage(),
+        Retries(max_retries=0),
+    ]
     broker = make_broker(
         settings.redis_url.get_secret_value(),
         namespace=settings.redis_namespace,

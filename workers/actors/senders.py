@@ -1,5 +1,6 @@
 """Which provider takes a message, and what stands before it: one adapter per thread, one set of guards per process."""
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from shared.ledger import sandbox
 from shared.settings import Settings
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import EmailMessage, Message, Provider
-from workers.providers.registry import build_provider
+from workers.providers.registry import build_provider, missing_settings
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,17 @@ def provider_name(settings: Settings, channel: Channel, mode: Mode) -> str:
     if mode is Mode.TEST:
         return "sandbox"
     return settings.email_provider if channel is Channel.EMAIL else settings.sms_provider
+
+
+def name_unconfigured(settings: Settings) -> None:
+    """Say at start-up which channel has no working provider, and which settings it lacks; its sends will wait."""
+    for channel in Channel:
+        name = provider_name(settings, channel, Mode.LIVE)
+        missing = missing_settings(name, settings)
+        if missing:
+            _log.warning(
+                "provider_not_configured", extra={"channel": channel.value, "provider": name, "missing": list(missing)}
+            )
 
 
 def retry_policy(settings: Settings, channel: Channel) -> RetryPolicy:

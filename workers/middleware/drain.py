@@ -12,6 +12,8 @@ import dramatiq
 from workers.middleware.runtime import Runtime
 
 _log = logging.getLogger(__name__)
+#: Seconds a consumer may take to notice that it is stopped: its longest idle wait is 1 s.
+_CONSUMER_STOP_S = 1.5
 
 
 class Drain(dramatiq.Middleware):
@@ -44,15 +46,10 @@ class Drain(dramatiq.Middleware):
         """Take nothing more, and hand back what was fetched and not begun: another worker has it at once."""
         self._runtime.begin_drain()
         for consumer in worker.consumers.values():
-            consumer.pause()
-        waiting = defaultdict(list)
-        while True:
-            try:
-                item = worker.work_queue.get_nowait()
-            except queue.Empty:
-                break
-            waiting[item.message.queue_name].append(item.message)
-            worker.work_queue.task_done()
+            consumer.stop()
+        for consumer in worker.consumers.values():
+            consumer.join(_CONSUMER_STOP_S)
+        waiting = _fetched_not_begun(worker)
         for name, messages in waiting.items():
             worker.consumers[name].requeue_messages(messages)
         _log.info(
@@ -62,3 +59,25 @@ class Drain(dramatiq.Middleware):
                 "until_s": self._runtime.settings.queue_shutdown_drain_ms / 1000,
             },
         )
+
+
+def _fetched_not_begun(worker: Any) -> dict[str, list[Any]]:
+    """
+    Messages this process took off its queues and no thread has begun, by queue.
+
+    Those still inside a consumer's own cache are among them: dramatiq forgets them at a stop, and they would
+    come back only once this worker's silence had lasted the heartbeat timeout.
+    """
+    waiting = defaultdict(list)
+    while True:
+        try:
+            item = worker.work_queue.get_nowait()
+        except queue.Empty:
+            break
+        waiting[item.message.queue_name].append(item.message)
+        worker.work_queue.task_done()
+    for name, thread in worker.consumers.items():
+        cache = getattr(thread.consumer, "message_cache", None) or []
+        waiting[name].extend(dramatiq.Message.decode(data) for data in cache if data is not None)
+        cache.clear()
+    return waiting

@@ -23,7 +23,7 @@ class WorkerLease:
     def __init__(self, ledger: Ledger, *, name: str, lease_s: float, renew_s: float) -> None:
         self.worker: UUID = uuid4()
         self._ledger = ledger
-        self._name = name
+        self.name = name
         self._lease_s = lease_s
         self._renew_s = renew_s
         self._until = 0.0
@@ -76,5 +76,5 @@ class WorkerLease:
                 # What the old id held has been, or will be, freed; holding again needs a new identity.
                 _log.warning("lease_lost", extra={"worker": str(self.worker)})
                 self.worker = uuid4()
-            workers.register(connection, worker=self.worker, name=self._name, lease_s=self._lease_s)
+            workers.register(connection, worker=self.worker, name=self.name, lease_s=self._lease_s)
         return True
