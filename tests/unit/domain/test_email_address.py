@@ -93,8 +93,8 @@ def test_these_are_not(text: str) -> None:
 
 def test_a_refusal_never_quotes_the_domain() -> None:
     with pytest.raises(AddressError) as caught:
-        parse_email("jane@sécret\u0378.com")
-    assert "cret" not in str(caught.value)
+        parse_email("jane@a\u00b7secret.com")
+    assert "secret" not in str(caught.value)
 
 
 _ATOMS = ["a", "Z9", "jane", "info", "INFO", "-", "--", "_", ".", "..", "+", "'", "!", "/", " ", "xn--", "a" * 62, "é"]

@@ -137,6 +137,14 @@ def test_a_very_long_text_leaves_no_half_address_either(separator: str) -> None:
         assert "person" not in masked
 
 
+def test_a_very_long_text_leaves_no_half_number_either() -> None:
+    shrinks = base64.b64encode(b"jane@example.com" * 45).decode()
+    for extra in range(30, 80):
+        masked = mask_text("y" * extra + f" {shrinks} 604 555 0123", limit=64)
+        assert "604" not in masked
+        assert "jane" not in masked
+
+
 def test_text_that_postgres_cannot_hold_is_made_storable() -> None:
     assert mask_text("a\0b \ud800") == "a\ufffdb ?"
 

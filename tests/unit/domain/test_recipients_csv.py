@@ -182,6 +182,7 @@ def test_a_list_without_a_header_is_refused_without_showing_its_first_address() 
 def test_a_nul_refuses_the_file_and_names_the_cell() -> None:
     fault = refused("email,name\na@example.com,x\nb@example.com,Ja\0ne\n")
     assert (fault.row, fault.column) == (3, "B (name)")
+    assert "NUL" in fault.message
 
 
 def test_utf_16_without_a_mark_is_refused_with_the_remedy() -> None:
