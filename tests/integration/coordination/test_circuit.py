@@ -89,6 +89,14 @@ def test_failures_older_than_the_window_do_not_count(circuit_of: MakeCircuit) ->
     assert circuit.snapshot().state == "closed"
 
 
+def test_failures_that_trickle_in_slower_than_the_window_never_open_it(circuit_of: MakeCircuit) -> None:
+    circuit = circuit_of(CircuitPolicy(window_s=0.5))
+    for _ in range(12):
+        circuit.report(admitted(circuit), failures=1)
+        wait_until(lambda: circuit.snapshot().failures_in_window < 4)
+    assert circuit.snapshot().state == "closed"
+
+
 def test_failures_are_counted_over_processes(circuit_of: MakeCircuit) -> None:
     for _ in range(5):
         circuit = circuit_of()
@@ -216,6 +224,14 @@ def test_a_configuration_error_of_an_earlier_epoch_does_not_isolate(circuit_of: 
     circuit.report(probe(circuit), successes=1)
     circuit.isolate(reason="password refused", code="auth", permit=early)
     assert isinstance(circuit.admit(), Admitted)
+
+
+def test_a_configuration_error_of_a_call_admitted_before_the_trip_is_left_to_the_probe(circuit_of: MakeCircuit) -> None:
+    circuit = circuit_of()
+    early = admitted(circuit)
+    trip(circuit)
+    circuit.isolate(reason="password refused", code="auth", permit=early)
+    assert circuit.snapshot().isolation is None
 
 
 def test_nothing_but_a_release_ends_an_operators_hold(circuit_of: MakeCircuit) -> None:

@@ -77,6 +77,16 @@ def test_the_fleet_rings_once_per_interval_and_loses_nothing(
     assert all(later - earlier > 0.3 for earlier, later in pairwise(times))
 
 
+def test_a_change_that_came_too_soon_is_told_without_another_ring(
+    doorbell_of: Callable[[float], Doorbell], heard: Rings
+) -> None:
+    one, two = doorbell_of(0.3), doorbell_of(0.3)
+    one.ring("queues")
+    assert heard.get(timeout=10)[1] == {"queues"}
+    two.ring("workers")
+    assert heard.get(timeout=10)[1] == {"workers"}
+
+
 def test_what_redis_never_heard_is_told_later(lonely_redis: LonelyRedis) -> None:
     link = RedisLink(lonely_redis.url, ask_again_s=0.05)
     doorbell = Doorbell(link, interval_s=0.05)
