@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 #: What only a key looks like: the broker's suffixes, and a namespace's parts.
 BUILT_KEY = re.compile(
     r"""["'][^"'\n]*(:circuit|:gate\b|:slots|:lock["']|:fence["']|:worker:|:workers["']|:doorbell|:minutes:|"""
-    r"""\.msgs\b|\.DQ\b|\.XQ\b|__acks__)"""
+    r"""\.msgs\b|\.XQ\b|__acks__)"""
 )
 
 
