@@ -80,6 +80,7 @@ class ScriptedHttp:
         self.connections = 0
         self._stop = threading.Event()
         self._open: set[socket.socket] = set()
+        self._changed = threading.Condition()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
@@ -98,6 +99,11 @@ class ScriptedHttp:
 
     def count_by(self, key: Callable[[Received], str], path: str) -> Counter[str]:
         return Counter(key(r) for r in self.posts(path))
+
+    def wait_until_closed(self, timeout_s: float = 5.0) -> None:
+        """Wait until the server has closed every connection it had."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: not self._open, timeout_s)
 
     def stop(self) -> None:
         self._stop.set()
@@ -141,8 +147,10 @@ class ScriptedHttp:
         except (OSError, EOFError):
             return
         finally:
-            self._open.discard(connection)
             connection.close()
+            with self._changed:
+                self._open.discard(connection)
+                self._changed.notify_all()
 
     def _read_body(
         self, connection: socket.socket, head: bytes, buffer: bytes, number: tuple[int, int]

@@ -6,8 +6,9 @@ an encoded word that decodes to CRLF (python/cpython#121650), and for speed.
 
 - Message-ID is <key@domain>: the same over all retries, another after a person's requeue. Date is when the
   send was accepted, in UTC: retries are the same message.
-- A part goes as 7bit where it is plain ASCII in short lines, else as quoted-printable or base64, whichever
-  is shorter. Never 8bit: whether the next relay takes it is not known when the message is made.
+- A part goes as 7bit where it is plain ASCII in short lines, else as quoted-printable, or as base64 where
+  that is shorter by a fifth or more (text mostly outside ASCII). Never 8bit: whether the next relay takes
+  it is not known when the message is made.
 - A part's text is kept except for its line ends (any of CRLF, CR, LF becomes CRLF); the message ends in CRLF.
 - Control characters in a header value become spaces; "=?" is encoded, so that it is shown as written.
 
@@ -110,7 +111,7 @@ def _part(kind: str, text: str) -> bytes:
     # b2a_qp breaks lines by a bare LF where the text has no CRLF to learn from.
     quoted = binascii.b2a_qp(raw, istext=True).replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
     encoded = base64.encodebytes(raw).rstrip(b"\n").replace(b"\n", b"\r\n")
-    if len(quoted) <= len(encoded):
+    if len(quoted) * 4 <= len(encoded) * 5:
         return head + b"quoted-printable\r\n\r\n" + quoted
     return head + b"base64\r\n\r\n" + encoded
 

@@ -27,8 +27,11 @@ _MESSAGES_PER_CONNECTION = 100
 #: different recipients refused as "relay denied" in a row that make it our configuration and not theirs.
 _RELAY_DENIED_IN_A_ROW = 5
 
-_QUEUE_ID = re.compile(
-    r"queued as <?([^\s>;,]+)|\bid[=: ]<?([^\s>;,]+)|^2\.\d\.\d\s+ok:?\s+<?([^\s>;,]+)|^ok:?\s+<?([^\s>;,]+)", re.I
+#: How relays name what they took, best first: Postfix, Sendmail and Exim, then SES and others ("Ok <id>").
+_QUEUE_IDS = (
+    re.compile(r"queued as <?([^\s>;,]+)", re.IGNORECASE),
+    re.compile(r"\bid=<?([^\s>;,]+)", re.IGNORECASE),
+    re.compile(r"^(?:\d\.\d+\.\d+ )?ok:? <?([^\s>;,]+)>?$", re.IGNORECASE),
 )
 
 
@@ -183,10 +186,10 @@ class SmtpProvider:
         Closing the iterator drops what has not begun; a conversation under way is led to its end unheard.
         """
         answers: queue.SimpleQueue[tuple[int, Outcome]] = queue.SimpleQueue()
+        envelopes = [_envelope(message, self._config) for message in messages]
         start_by = time.monotonic() + self._config.timeout_ms / 1_000
         jobs = []
-        for index, message in enumerate(messages):
-            envelope = _envelope(message, self._config)
+        for index, envelope in enumerate(envelopes):
             if isinstance(envelope, Envelope):
                 jobs.append(_Job(index, envelope, start_by, answers))
             else:
@@ -248,5 +251,5 @@ def _unable(session: SmtpSession, envelope: Envelope) -> Outcome | None:
 
 
 def _queue_id(reply: Reply) -> str | None:
-    found = _QUEUE_ID.search(reply.text)
-    return found[found.lastindex or 0][:200] if found else None
+    found = next((match for pattern in _QUEUE_IDS if (match := pattern.search(reply.text))), None)
+    return found[1][:200] if found else None

@@ -208,8 +208,8 @@ class SmtpSession:
             candidate = socket.socket(family, kind, protocol)
             try:
                 candidate.settimeout(self._seconds_left(self._ends_at))
-                candidate.connect(address)
                 candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                candidate.connect(address)
             except OSError as error:
                 candidate.close()
                 timed_out = isinstance(error, TimeoutError)
