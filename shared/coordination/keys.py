@@ -172,6 +172,14 @@ DEAD_MESSAGES = Key(
     reader="queue_depth",
     meaning="messages set aside by the transport; not the ledger's dead letters",
 )
+BROKER_HEARTBEATS = Key(
+    template="<ns>:__heartbeats__",
+    type="sorted set: broker id of a process, time of its last command in ms",
+    ttl="none",
+    writer="Dramatiq; our worker heartbeat, since a healthy worker with full prefetch sends no command",
+    reader="Dramatiq",
+    meaning="whose fetched messages are its own; of the silent ones they go back to the queue",
+)
 
 OURS = (
     CIRCUIT,
@@ -188,7 +196,7 @@ OURS = (
     DOORBELL_QUIET,
     MINUTES,
 )
-BROKERS = (QUEUE, QUEUE_MESSAGES, DELAYED_MESSAGES, DEAD_MESSAGES)
+BROKERS = (QUEUE, QUEUE_MESSAGES, DELAYED_MESSAGES, DEAD_MESSAGES, BROKER_HEARTBEATS)
 
 
 def provider_part(provider: str, credential: str) -> str:
@@ -206,7 +214,7 @@ def as_markdown() -> str:
         "",
         f"`<ns>` is `{NAMESPACE}` for our keys and `{BROKER_NAMESPACE}` for the broker's, unless set otherwise.",
     ]
-    for title, keys in (("Ours", OURS), ("The broker's, which we only read", BROKERS)):
+    for title, keys in (("Ours", OURS), ("The broker's", BROKERS)):
         lines += ["", f"## {title}", "", "| key | type | time to live | written by | read by | meaning |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [
