@@ -11,7 +11,8 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 install: # the virtual environment; at once when nothing changed
-	@$(PYTHON) -c "" || { echo "Tidings needs Python 3.11 or newer: install it, or name it, PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
+	echo "Tidings needs Python 3.11 or newer; $(PYTHON) is older or missing. Name another: PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) admin/local/install.py $(VENV) "$(origin PYTHON)"
 
 up: install ## run everything on this machine: servers, schema, all processes, a demo key

@@ -61,6 +61,12 @@ class Fleet:
         self._tether, self._console, self._stop_requests = tether, console, stop_requests
         self._managed: list[Managed] = []
         self._selector = selectors.DefaultSelector()
+        self._last_line_at = 0.0
+
+    @property
+    def quiet_for(self) -> float:
+        """Seconds since a process last wrote a line."""
+        return time.monotonic() - self._last_line_at
 
     def run_once(self, entry: Entry) -> int:
         """Run a process to its end and give its exit code; a request to stop is passed on to it."""
@@ -191,6 +197,7 @@ class Fleet:
     def _show_line(self, managed: Managed, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\r")
         managed.last_lines.append(text)
+        self._last_line_at = time.monotonic()
         self._console.process_line(managed.entry.name, text)
 
 

@@ -1,7 +1,7 @@
 """
 Make the virtual environment that everything else runs in, or bring it up to date; at once when nothing changed.
 
-Run by the system's Python, which may be an old one: only the standard library, and no syntax younger than Python 3.7.
+Run by the system's Python, so with nothing but the standard library.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections import deque
 from pathlib import Path
 
@@ -36,12 +37,12 @@ def main(folder: Path, *, python_was_chosen: bool) -> None:
         {
             "python": list(wanted),
             "checkout": str(CHECKOUT),
-            "requirements": _digest(REQUIREMENTS, CHECKOUT / "pyproject.toml"),
+            "requirements": _digest(),
         }
     )
     if present == wanted and stamp_file.exists() and stamp_file.read_text() == stamp:
         return
-    stamp_file.unlink() if stamp_file.exists() else None
+    stamp_file.unlink(missing_ok=True)
     if present != wanted:
         _make_environment(folder)
     _install(folder)
@@ -63,12 +64,6 @@ def _version_in(folder: Path) -> "tuple[int, int] | None":
 
 def _make_environment(folder: Path) -> None:
     major, minor = sys.version_info[:2]
-    if (major, minor) < OLDEST:
-        others = [name for name in ("python3.13", "python3.12", "python3.11") if shutil.which(name)]
-        example = others[0] if others else "/path/to/python3.13"
-        sys.exit(
-            f"Tidings needs Python 3.11 or newer; {sys.executable} is {major}.{minor}. Name another: PYTHON={example}"
-        )
     for module in ("venv", "ensurepip"):
         if importlib.util.find_spec(module) is None:
             sys.exit(
@@ -122,8 +117,10 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _digest(*files: Path) -> str:
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+def _digest() -> str:
+    """Sum up all that decides what is installed: the pins, and the project's own commands."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    return hashlib.sha256(json.dumps([REQUIREMENTS.read_text(), project]).encode()).hexdigest()
 
 
 if __name__ == "__main__":

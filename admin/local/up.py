@@ -5,6 +5,7 @@ import secrets
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
@@ -22,6 +23,8 @@ RELEASE, WEB = "release", "web"
 PREFERRED_PORT = 8000
 #: s; on top of the drain: for the processes to notice and to exit
 DRAIN_MARGIN_S = 5.0
+#: s; the addresses are shown once the processes have nothing to say for this long, or after this long
+QUIET_S, PATIENCE_FOR_QUIET_S = 0.7, 5.0
 
 
 class Interrupts:
@@ -134,11 +137,15 @@ class Local:
     def _keep_running(
         self, fleet: Fleet, running_stores: stores.Stores, *, readiness: welcome.Readiness, text: str
     ) -> None:
-        told = False
+        told, ready_at = False, 0.0
         while not self._interrupts.count:
             fleet.tick()
             self._keep_stores(running_stores)
-            if not told and readiness.answer is not None:
+            if told or readiness.answer is None:
+                continue
+            ready_at = ready_at or time.monotonic()
+            # Below the lines of what still starts, where it can be seen.
+            if fleet.quiet_for > QUIET_S or time.monotonic() - ready_at > PATIENCE_FOR_QUIET_S:
                 told = True
                 if readiness.answer:
                     self._console.warn(f"not ready yet: {readiness.answer}")

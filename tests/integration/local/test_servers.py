@@ -3,6 +3,7 @@ import shutil
 import signal
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from admin.local.leftover import NOBODYS_PID, stop_leftover
+from admin.local.leftover import NOBODYS_PID, command_line, stop_leftover
 from admin.local.place import SetupError, make_private, open_log, server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
@@ -190,6 +191,26 @@ time.sleep(1000)
     assert len(pids) == 4
     os.kill(parent.pid, signal.SIGKILL)
     wait_until(lambda: not any(map(is_alive, pids)), what=f"the end of {pids}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_a_server_ends_with_its_parent_even_when_the_warden_was_killed_first(process: ProcessStarter) -> None:
+    script = """
+import subprocess, sys, time
+from pathlib import Path
+from admin.local.tether import Tether
+tether = Tether()
+child = tether.start(["sleep", "1000"], cwd=Path("/"), env={"PATH": "/bin:/usr/bin"}, output=subprocess.DEVNULL)
+print("pids", tether._warden.pid, child.pid, flush=True)
+time.sleep(1000)
+"""
+    stores = {"DATABASE_URL": "", "REDIS_URL": ""}
+    parent = process(["python", "-c", script], env={**stores, "PYTHONPATH": str(CHECKOUT)}, ready="pids")
+    warden, child = map(int, parent.output().split()[1:])
+    wait_until(lambda: "sleep" in command_line(child))  # no longer the launcher: the bond is made
+    os.kill(warden, signal.SIGKILL)
+    os.kill(parent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(child), what="the end of the child")
 
 
 def test_a_stale_number_is_disowned_and_the_program_that_has_it_now_is_left_alone(tmp_path: Path) -> None:
