@@ -57,7 +57,12 @@ def install(app: Flask, settings: Settings) -> Services:
     return services
 
 
+def installed(app: Flask) -> Services:
+    """The services of an app."""
+    found: Services = app.extensions[_NAME]
+    return found
+
+
 def services() -> Services:
     """The services of the running request's app."""
-    found: Services = current_app.extensions[_NAME]
-    return found
+    return installed(current_app)

@@ -1,7 +1,10 @@
 """What gunicorn loads: `gunicorn admin.wsgi:app`. Reads the settings once; a faulty set-up ends in one message."""
 
+import atexit
+
 from gunicorn.errors import AppImportError  # type: ignore[import-untyped]  # it has no types
 
+from admin import extensions
 from admin.app import create_app
 from shared import log
 from shared.ledger import queries
@@ -16,3 +19,5 @@ except SettingsError as error:
 log.configure(_settings, process="web")
 queries.check()
 app = create_app(_settings)
+# At the interpreter's end the pool's threads can no longer be stopped in order, and a stop would wait for them.
+atexit.register(extensions.installed(app).close)
