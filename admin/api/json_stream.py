@@ -97,7 +97,7 @@ class JsonReader:
             self._cut()
         data = self._file.read(least)
         self._bytes_read += len(data)
-        self._ended = len(data) < least
+        self._ended = not data
         try:
             self._buffer += self._decoder.decode(data, self._ended)
         except UnicodeDecodeError:

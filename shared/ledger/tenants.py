@@ -129,15 +129,14 @@ def create_key(connection: Connection, *, tenant_id: int | None, mode: Mode, nam
     Raises: TenantError for an empty or overlong name.
     """
     _check_name(name)
-    body = f"tid_{mode.value}_" + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_LENGTH))
-    secret = body + _checksum(body)
+    secret = new_secret(mode)
     row = connection.execute(
         _INSERT_API_KEY,
         {
             "tenant_id": tenant_id,
             "name": name,
             "mode": mode.value,
-            "prefix": body[: len(f"tid_{mode.value}_") + _SHOWN_LENGTH],
+            "prefix": secret[: len(f"tid_{mode.value}_") + _SHOWN_LENGTH],
             "hash": _digest(secret),
         },
     ).fetchone()
@@ -194,6 +193,12 @@ def bind_key(connection: Connection, *, key_id: int, tenant_name: str) -> int:
 def looks_like_key(secret: str) -> bool:
     """Whether the text has the form and the checksum of a key; says nothing about its being known."""
     return bool(_KEY.fullmatch(secret)) and _checksum(secret[:-_CHECKSUM_LENGTH]) == secret[-_CHECKSUM_LENGTH:]
+
+
+def new_secret(mode: Mode) -> str:
+    """Make the text of a key; `create_key` also stores it."""
+    body = f"tid_{mode.value}_" + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_LENGTH))
+    return body + _checksum(body)
 
 
 def _digest(secret: str) -> bytes:
