@@ -1,5 +1,6 @@
 """Which provider takes a message, and what stands before it: one adapter per thread, one set of guards per process."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -7,8 +8,11 @@ from dataclasses import dataclass
 
 from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.guard import Guards
+from shared.coordination.heartbeat import list_workers
+from shared.coordination.redis import RedisUnavailable
 from shared.domain.retry import RetryPolicy
-from shared.domain.states import Channel, Mode
+from shared.domain.states import Channel, Lane, Mode
+from shared.jobs import queue_for
 from shared.ledger import sandbox
 from shared.settings import Settings
 from workers.middleware.runtime import Runtime
@@ -70,6 +74,8 @@ class Senders:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._guards: dict[tuple[str, str], Guards] = {}
+        runtime.each_beat.append(self._count_workers)
+        runtime.at_end.append(self._close)
 
     def sender(self, channel: Channel, mode: Mode) -> Sender:
         """The sender of this thread for a channel and a mode."""
@@ -86,7 +92,29 @@ class Senders:
         with self._lock:
             if key not in self._guards:
                 self._guards[key] = self._make_guards(*key)
+                self._look_again(self._guards[key])
             return self._guards[key]
+
+    @staticmethod
+    def _look_again(guards: Guards) -> None:
+        """A process that starts may have new settings: an isolation is tried once more; a hold stays."""
+        with contextlib.suppress(RedisUnavailable):
+            guards.circuit.look_again()
+
+    def _count_workers(self) -> None:
+        """Note how many processes share the caps, for the time when Redis cannot be asked."""
+        with self._lock:
+            guards = list(self._guards.values())
+        if guards:
+            sending = {queue_for(channel, lane).value for channel in Channel for lane in Lane}
+            workers = list_workers(self._runtime.link, namespace=self._runtime.settings.redis_namespace)
+            count = sum(1 for worker in workers if sending & set(worker.identity.queues))
+            for each in guards:
+                each.known_workers(count)
+
+    def _close(self) -> None:
+        for guards in self._guards.values():
+            guards.close()
 
     def _make_guards(self, name: str, credential: str) -> Guards:
         settings = self._runtime.settings

@@ -7,6 +7,7 @@ from typing import Any
 import dramatiq
 import redis
 
+from shared.coordination import keys
 from shared.coordination.heartbeat import INTERVAL_S, Heartbeat, Identity
 from workers.middleware.runtime import Runtime
 
@@ -27,11 +28,13 @@ class Heartbeats(dramatiq.Middleware):
     def after_worker_boot(self, broker: Any, worker: Any) -> None:
         """Begin to beat; the queues are known by now."""
         runtime = self._runtime
-        alive = f"{broker.namespace}:__heartbeats__"
+        beats = keys.BROKER_HEARTBEATS.name(broker.namespace)
 
-        def tell_broker() -> None:
+        def with_each_beat() -> None:
+            for call in runtime.each_beat:
+                call()
             try:
-                broker.client.zadd(alive, {broker.broker_id: int(time.time() * 1000)})
+                broker.client.zadd(beats, {broker.broker_id: int(time.time() * 1000)})
             except redis.RedisError:
                 return  # without Redis nobody can take this worker for dead either
 
@@ -47,7 +50,7 @@ class Heartbeats(dramatiq.Middleware):
             ),
             interval_s=INTERVAL_S,
             namespace=runtime.settings.redis_namespace,
-            also=tell_broker,
+            also=with_each_beat,
         )
         self._heartbeat.start()
 

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import dramatiq
@@ -37,6 +38,9 @@ class Runtime(dramatiq.Middleware):
             lease_s=settings.lease_ms / 1000,
             renew_s=settings.lease_renew_ms / 1000,
         )
+        #: Called with every beat, and when the process has stopped: what actors keep for the whole process.
+        self.each_beat: list[Callable[[], None]] = []
+        self.at_end: list[Callable[[], None]] = []
         self._draining = threading.Event()
         self._drain_until = float("inf")
 
@@ -69,6 +73,8 @@ class Runtime(dramatiq.Middleware):
 
     def after_worker_shutdown(self, broker: Any, worker: Any) -> None:  # noqa: ARG002  # dramatiq's signature
         """Give up the lease, then the stores."""
+        for close in self.at_end:
+            close()
         self.lease.close()
         self.ledger.close()
         self.link.close()
