@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from admin.cli.connection import LOCAL_ENV
 from admin.cli.fault import CommandError
 
 if TYPE_CHECKING:
@@ -11,9 +12,11 @@ if TYPE_CHECKING:
     from shared.settings import Settings
 
 
-def read_settings() -> "Settings":
+def read_settings(*, or_local: bool = False) -> "Settings":
     """
     Read the environment, as every process does.
+
+    `or_local`: where it names no store at all, take what `make up` left in this checkout.
 
     Raises: CommandError listing each fault.
     """
@@ -22,7 +25,13 @@ def read_settings() -> "Settings":
     try:
         return load()
     except SettingsError as error:
-        raise CommandError(str(error)) from None
+        names_no_store = all(f"{name}: is not set" in str(error) for name in ("DATABASE_URL", "REDIS_URL"))
+        if not (or_local and names_no_store and LOCAL_ENV.exists()):
+            raise CommandError(str(error)) from None
+    try:
+        return load(_env_file=LOCAL_ENV)
+    except SettingsError as error:
+        raise CommandError(f"{LOCAL_ENV}: {error}") from None
 
 
 @contextmanager
@@ -36,7 +45,7 @@ def ledger_transaction() -> Iterator["Connection"]:
 
     from shared.ledger.db import conninfo
 
-    url = read_settings().database_url.get_secret_value()
+    url = read_settings(or_local=True).database_url.get_secret_value()
     try:
         with psycopg.connect(conninfo(url), connect_timeout=5, application_name="tidings command") as connection:
             yield connection
