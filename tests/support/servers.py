@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -21,13 +21,15 @@ POSTGRES_OPTIONS = {"fsync": "off", "full_page_writes": "off", "autovacuum": "of
 
 
 @contextmanager
-def postgres_server(given_url: str | None, tether: Tether) -> Iterator[str]:
+def postgres_server(
+    given_url: str | None, tether: Tether, *, options: Mapping[str, str] = POSTGRES_OPTIONS
+) -> Iterator[str]:
     """Give the URL of a server where databases can be created; the embedded one starts empty and goes afterwards."""
     if given_url:
         yield given_url
         return
     with _folder() as folder:
-        server = Postgres(folder, tether=tether, account=server_account(), options=POSTGRES_OPTIONS)
+        server = Postgres(folder, tether=tether, account=server_account(), options=options)
         try:
             yield server.start()
         finally:
