@@ -18,8 +18,10 @@ from shared.domain.states import Channel, Lane
 
 #: Version of the messages' arguments. A worker leaves a message of a version it does not know to the ledger.
 MESSAGE_VERSION = 1
-#: Milliseconds a broker command may take. Long enough for a fork of a busy Redis, far below any lease.
+#: Seconds a broker command may take. Long enough for a fork of a busy Redis, far below any lease.
 _SOCKET_TIMEOUT_S = 3.0
+#: Milliseconds an idle consumer may wait before it looks again: a send passes two queues on its way.
+_IDLE_POLL_MS = 150
 
 
 class QueueName(StrEnum):
@@ -83,6 +85,17 @@ class Broker(RedisBroker):
     def consumer_class(self) -> type[_Consumer]:
         """The consumer that survives Redis time-outs."""
         return _Consumer
+
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = _IDLE_POLL_MS) -> Any:
+        """Consume a queue; an idle consumer looks again after at most `_IDLE_POLL_MS`, whatever the worker's default."""
+        return super().consume(queue_name, prefetch, min(timeout, _IDLE_POLL_MS))  # type: ignore[no-untyped-call]
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Declare a queue without the delay queue that dramatiq pairs with it: nothing is ever delayed."""
+        if queue_name not in self.queues:
+            self.emit_before("declare_queue", queue_name)
+            self.queues.add(queue_name)
+            self.emit_after("declare_queue", queue_name)
 
     def enqueue(self, message: dramatiq.Message[Any], *, delay: int | None = None) -> dramatiq.Message[Any]:
         """
