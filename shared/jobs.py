@@ -20,8 +20,10 @@ from shared.domain.states import Channel, Lane
 MESSAGE_VERSION = 1
 #: Seconds a broker command may take. Long enough for a fork of a busy Redis, far below any lease.
 _SOCKET_TIMEOUT_S = 3.0
-#: Milliseconds an idle consumer may wait before it looks again: a send passes two queues on its way.
+#: Milliseconds an idle consumer may wait before it looks again. A single send passes two queues, and somebody waits
+#: for it; bulk and periodic work may begin half a second later, which keeps an idle fleet's commands few.
 _IDLE_POLL_MS = 150
+_IDLE_POLL_PATIENT_MS = 600
 
 
 class QueueName(StrEnum):
@@ -42,6 +44,9 @@ class JobName(StrEnum):
     WORK_CHAIN = "work_chain"
     DUE_WORK = "due_work"
     HOUSEKEEPING = "housekeeping"
+
+
+_QUICK = frozenset({QueueName.INGEST, QueueName.EMAIL, QueueName.SMS})
 
 
 def queue_for(channel: Channel, lane: Lane) -> QueueName:
@@ -86,9 +91,10 @@ class Broker(RedisBroker):
         """The consumer that survives Redis time-outs."""
         return _Consumer
 
-    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = _IDLE_POLL_MS) -> Any:
-        """Consume a queue; an idle consumer looks again after at most `_IDLE_POLL_MS`, whatever the worker's default."""
-        return super().consume(queue_name, prefetch, min(timeout, _IDLE_POLL_MS))  # type: ignore[no-untyped-call]
+    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 1000) -> Any:
+        """Consume a queue; how long an idle consumer waits before it looks again depends on who waits for it."""
+        idle_ms = _IDLE_POLL_MS if queue_name in _QUICK else _IDLE_POLL_PATIENT_MS
+        return super().consume(queue_name, prefetch, min(timeout, idle_ms))
 
     def declare_queue(self, queue_name: str) -> None:
         """Declare a queue without the delay queue that dramatiq pairs with it: nothing is ever delayed."""
