@@ -23,6 +23,8 @@ import certifi
 
 #: octets of one answer, all its lines; RFC 5321 §4.5.3.1.5 allows 512 a line.
 _ANSWER_CAP = 65_536
+#: seconds the answer to QUIT is waited for.
+_QUIT_WAIT_S = 0.5
 _LINE = re.compile(rb"(\d{3})([ -]?)(.*)")
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?:\s|$)")
 
@@ -162,10 +164,12 @@ class SmtpSession:
         return self._socket is None or time.monotonic() - self.last_used > idle_limit_s or self._readable()
 
     def quit(self) -> None:
-        """Say QUIT without caring for the answer, and close: what was accepted stays accepted."""
-        with contextlib.suppress(SmtpLost):
-            self._ends_at = time.monotonic() + 1.0
+        """Say QUIT, whatever comes of it, and close: what was accepted stays accepted."""
+        with contextlib.suppress(SmtpLost, SmtpFailure):
+            self._ends_at = time.monotonic() + _QUIT_WAIT_S
             self._write(b"QUIT\r\n")
+            # Closing with the answer unread would reset the connection under a relay that is still logging.
+            self._read_reply(_QUIT_WAIT_S)
         self.drop()
 
     def drop(self) -> None:

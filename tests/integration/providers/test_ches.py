@@ -1,7 +1,9 @@
 """CHES, row by row: each answer it or its gateway can give, and what the message's outcome must be."""
 
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
@@ -16,6 +18,7 @@ from tests.support.scripted_http import (
     ScriptedHttp,
     Step,
     answer,
+    form,
     free_port,
     scripted_http,
 )
@@ -38,7 +41,7 @@ def config(server: ScriptedHttp) -> ChesConfig:
     return ChesConfig(
         base_url=server.url + "/api/v1",
         token_url=server.url + "/token",
-        client_id="client",
+        client_id=f"client-{uuid4()}",  # tokens outlive a test: they are kept by configuration for the process
         client_secret="s3cret",
         timeout_ms=600,
         connect_timeout_ms=300,
@@ -65,7 +68,9 @@ def refused_fields(*messages: str) -> Step:
     return problem(422, "Validation failed", errors=errors)
 
 
-def test_a_message_is_one_post_with_our_key_as_its_tag(server: ScriptedHttp, provider: ChesProvider) -> None:
+def test_a_message_is_one_post_with_our_key_as_its_tag(
+    server: ScriptedHttp, config: ChesConfig, provider: ChesProvider
+) -> None:
     both = email_message(text="plain", html="<p>rich</p>", subject="Été")
     plain = email_message("other@example.com")
     assert send_all(provider, [both, plain]) == [Accepted("msg-1"), Accepted("msg-1")]
@@ -82,7 +87,10 @@ def test_a_message_is_one_post_with_our_key_as_its_tag(server: ScriptedHttp, pro
     }
     assert (bodies[str(plain.key)]["bodyType"], bodies[str(plain.key)]["body"]) == ("text", "Hello there")
     assert {r.headers["authorization"] for r in server.posts("/api/v1/email")} == {"Bearer token-1"}
-    assert [r.headers["authorization"] for r in server.posts("/token")] == ["Basic Y2xpZW50OnMzY3JldA=="]
+    (token_request,) = server.posts("/token")
+    pair = b64decode(token_request.headers["authorization"].removeprefix("Basic ")).decode()
+    assert pair == f"{config.client_id}:s3cret"
+    assert form(token_request) == {"grant_type": "client_credentials"}
 
 
 def test_the_token_is_shared_by_the_instances_of_the_process(server: ScriptedHttp, config: ChesConfig) -> None:

@@ -185,6 +185,15 @@ def test_a_drop_in_the_middle_of_the_content_is_transient(
     assert relay.taken == []
 
 
+@pytest.mark.parametrize("early", [b"nonsense\r\n", b"250 2.0.0 queued\r\n", b"421 4.3.0 bye\r\n"])
+def test_a_relay_that_speaks_before_the_dot_never_gets_the_dot(
+    relay: ScriptedSmtp, provider: SmtpProvider, early: bytes
+) -> None:
+    relay.once("data", b"354 go on\r\n" + early)
+    assert isinstance(send_one(provider), Transient)
+    assert relay.taken == []
+
+
 @pytest.mark.parametrize(
     "step", [[CLOSE], [RESET], [HANG], b"421 bye\r\n", b"500 no\r\n"], ids=["close", "reset", "hang", "421", "500"]
 )
