@@ -27,7 +27,8 @@ from urllib.parse import urlsplit
 
 from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Throttled, Transient
 from workers.providers import classify
-from workers.providers.http import HttpEngine, HttpLimits, HttpRequest, HttpResult
+from workers.providers.http import HttpLimits, HttpRequest, HttpResult
+from workers.providers.http_engine import HttpEngine
 from workers.providers.protocol import Message, SmsMessage
 
 _PATH = "/sms?api-version=2026-01-23"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from shared.domain.outcome import Configuration, Outcome, Scope
 from shared.settings import Settings
 from workers.providers.acs import AcsConfig, AcsProvider
-from workers.providers.ches import ChesConfig, ChesProvider
+from workers.providers.ches import ChesProvider
+from workers.providers.ches_token import ChesConfig
 from workers.providers.protocol import Message, Provider
 from workers.providers.sandbox import SandboxConfig, SandboxProvider
 from workers.providers.smtp import SmtpProvider, longest_send_s

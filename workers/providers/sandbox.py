@@ -31,7 +31,7 @@ from shared.domain.outcome import (
     Throttled,
     Transient,
 )
-from workers.providers.http import GLANCE_S
+from workers.providers.http_engine import GLANCE_S
 from workers.providers.protocol import EmailMessage, Message
 
 _ASKED: dict[str, Outcome] = {

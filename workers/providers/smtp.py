@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shared.domain.outcome import Accepted, Ambiguous, Configuration, NotAttempted, Outcome, Permanent, Scope
-from workers.providers.http import GLANCE_S
+from workers.providers.http_engine import GLANCE_S
 from workers.providers.mime import Envelope, UnsendableAddressError, dot_stuffed, envelope_of
 from workers.providers.protocol import EmailMessage, Message
 from workers.providers.smtp_outcomes import is_relay_denied, outcome_of_loss, outcome_of_reply

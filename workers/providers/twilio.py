@@ -17,7 +17,8 @@ from urllib.parse import urlencode
 
 from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Suppressed, Throttled, Transient
 from workers.providers import classify
-from workers.providers.http import HttpEngine, HttpLimits, HttpRequest, HttpResult
+from workers.providers.http import HttpLimits, HttpRequest, HttpResult
+from workers.providers.http_engine import HttpEngine
 from workers.providers.protocol import Message, SmsMessage
 
 #: seconds to wait when the account's daily cap is reached; it may be raised or a day may end meanwhile.

@@ -2,6 +2,7 @@
 
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from uuid import uuid4
 
@@ -22,7 +23,8 @@ from tests.support.scripted_http import (
     free_port,
     scripted_http,
 )
-from workers.providers.ches import ChesConfig, ChesProvider
+from workers.providers.ches import ChesProvider
+from workers.providers.ches_token import ChesConfig
 
 TOKEN = {"access_token": "token-1", "expires_in": 300, "token_type": "Bearer"}
 TAKEN = {"txId": "tx-1", "messages": [{"msgId": "msg-1", "to": ["person@example.com"]}]}
@@ -276,6 +278,16 @@ def test_one_slow_message_does_not_hold_back_the_answers_of_the_others(
     order = [one[0] for one in provider.send(messages) if one is not None]
     assert order[-1] == 0
     assert sorted(order) == [0, 1, 2]
+
+
+def test_closing_the_answers_cuts_the_calls_and_the_adapter_can_be_used_again(
+    server: ScriptedHttp, provider: ChesProvider
+) -> None:
+    server.once("/api/v1/email", [HANG], [HANG])
+    with closing(provider.send([email_message(), email_message()])) as answers:  # type: ignore[type-var]  # a generator
+        assert next(answers) is None
+    assert send_one(provider) == Accepted("msg-1")
+    assert len(server.posts("/api/v1/email")) == 3
 
 
 def test_the_secret_is_not_in_the_configurations_repr(config: ChesConfig) -> None:

@@ -22,7 +22,8 @@ from tests.support.scripted_http import (
     scripted_http,
 )
 from workers.providers import classify
-from workers.providers.http import BODY_CAP, HttpEngine, HttpLimits, HttpRequest, HttpResult
+from workers.providers.http import HttpLimits, HttpRequest, HttpResult
+from workers.providers.http_engine import BODY_CAP, HttpEngine
 
 LIMITS = HttpLimits(total_timeout_ms=500, connect_timeout_ms=250, ca_file=str(CERTIFICATE))
 
