@@ -101,7 +101,8 @@ SELECT row_no FROM done
 
 -- name: record_late_outcome
 -- A call outlived its lease: its row was parked as `unsure` meanwhile. Late proof wins over parking.
--- Guard and fence: `unsure` under this claim. The batch is open again when the row is.
+-- Guard and fence: `unsure` under this claim. The batch is open again when the row is; a send that was finished or
+-- swept meanwhile is looked at once more, for what it owes and for its totals.
 WITH done AS (
     UPDATE delivery d
     SET status = %(became)s, claim_id = CASE WHEN %(became)s = 'unsure' THEN d.claim_id END,
@@ -118,6 +119,12 @@ WITH done AS (
            %(outcome)s, %(became)s, %(code)s, %(detail)s, %(signature)s, %(ref)s, %(started)s, %(ended)s,
            jsonb_build_object('late_result_of_claim', %(claim)s::text)
     FROM done
+), reopened AS (
+    UPDATE send s
+    SET status = CASE WHEN s.status = 'completed' THEN 'sending' ELSE s.status END, completed_at = NULL,
+        settled_counts = NULL
+    FROM done
+    WHERE s.id = %(send_id)s AND s.settled_counts IS NOT NULL
 )
 UPDATE batch b
 SET unsure = b.unsure - 1 + (%(became)s = 'unsure')::int,
