@@ -46,8 +46,8 @@ class Api:
         return self.post("/sends", body, **headers)
 
 
-@pytest.fixture
-def settings(database_url: str, redis_url: str) -> Settings:
+def make_settings(database_url: str, redis_url: str) -> Settings:
+    """Settings with limits that are small enough to be met."""
     return Settings(
         database_url=database_url,  # type: ignore[arg-type]  # pydantic makes it a SecretStr
         redis_url=redis_url,  # type: ignore[arg-type]
@@ -57,6 +57,18 @@ def settings(database_url: str, redis_url: str) -> Settings:
         api_max_recipients=3_000,
         template_max_bytes=10_000,
     )
+
+
+@pytest.fixture
+def settings(database_url: str, redis_url: str) -> Settings:
+    return make_settings(database_url, redis_url)
+
+
+def release(app: Flask) -> None:
+    """Let go of an application's connections."""
+    with app.app_context():
+        services().close()
+        db.engine.dispose()
 
 
 @pytest.fixture
@@ -70,9 +82,7 @@ def make_app() -> Iterator[Any]:
 
     yield make
     for app in made:
-        with app.app_context():
-            services().close()
-            db.engine.dispose()
+        release(app)
 
 
 @pytest.fixture

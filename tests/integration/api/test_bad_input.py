@@ -4,14 +4,30 @@ from typing import Any
 
 import pytest
 
-from shared.ledger.db import Ledger
-from tests.integration.api.conftest import NOTHING, Api, email, faults, rows_stored
+from admin.app import create_app
+from admin.extensions import services
+from tests.integration.api.conftest import NOTHING, Api, email, faults, key_of, make_settings, release, rows_stored
+from tests.support.servers import temporary_database
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_stored(ledger: Ledger) -> Iterator[None]:
-    yield
-    assert rows_stored(ledger) == NOTHING
+@pytest.fixture(scope="module")
+def unchanged(postgres_url: str, migrated_template: str, redis_server_url: str) -> Iterator[Api]:
+    """One application and database for all these tests: none of them may leave anything behind."""
+    with temporary_database(postgres_url, template=migrated_template) as database_url:
+        app = create_app(make_settings(database_url, redis_server_url))
+        with app.app_context():
+            ledger = services().ledger
+        tenant_id, key_id, secret = key_of(ledger, "acme", default_region="CA", email_from="Acme <news@example.com>")
+        yield Api(app.test_client(), secret, tenant_id, key_id)
+        assert rows_stored(ledger) == NOTHING
+        release(app)
+
+
+@pytest.fixture
+def api(unchanged: Api) -> Iterator[Api]:
+    yield unchanged
+    with unchanged.client.application.app_context():
+        assert rows_stored(services().ledger) == NOTHING
 
 
 def row(**fields: object) -> dict[str, object]:
