@@ -114,7 +114,9 @@ class Fleet:
             self._show_output()
             if self._stop_requests() - asked_before > further:
                 further += 1
-                deadline = min(deadline, time.monotonic() + (HURRIED_DRAIN_S if further == 1 else 0))
+                left = HURRIED_DRAIN_S if further == 1 else 0.0
+                self._console.step(f"hurrying: what is left in {left:.0f} s is killed")
+                deadline = min(deadline, time.monotonic() + left)
             late = time.monotonic() > deadline
             for managed in self._managed:
                 if managed.process is None:
