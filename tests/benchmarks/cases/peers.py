@@ -9,8 +9,8 @@ from tests.benchmarks.cases.ceiling import compared
 from tests.benchmarks.peers import PROGRAMS, cache_folder, install, job, measure
 
 #: What is installed, by name and version, so that a figure can be had again; undici 8 needs a newer Node than 20.
-_NPM = {"bullmq": "6.7.0", "pg": "8.23.1", "undici": "7.30.2"}
-_PIP = ("celery==5.7.0", "redis", "requests", "psycopg[binary]>=3.3,<4")
+_NPM = {"bullmq": "6.7.0", "ioredis": "5.11.1", "pg": "8.23.1", "undici": "7.30.2"}
+_PIP = ("celery==5.7.0", "redis", "packaging", "requests", "psycopg[binary]>=3.3,<4")
 #: Processes, and batches at a time in each: the best of those tried on two cores.
 _BULLMQ = (1, 12)
 _CELERY_PROCESSES = 8
@@ -35,7 +35,7 @@ def peer_bullmq(bench: Bench) -> Line:
 
 def peer_celery(bench: Bench) -> Line:
     """Celery, prefork, one task per recipient; fewer recipients, since it would take minutes."""
-    count = bench.size(2_000, 200)
+    count = bench.size(3_000, 300)
     python = _pip_install(cache_folder("celery"))
 
     def run() -> Line:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -98,9 +99,12 @@ def body_of(address: str, params: dict[str, str]) -> bytes:
     ).encode()
 
 
-async def work(windows: list[int], postgres: "psycopg.AsyncConnection[tuple[int, str, dict[str, str]]]") -> None:
+async def connect() -> list[Connection]:
     loop = asyncio.get_running_loop()
-    connections = [(await loop.create_connection(Connection, _SINK.hostname, _SINK.port))[1] for _ in range(WINDOW)]
+    return [(await loop.create_connection(Connection, _SINK.hostname, _SINK.port))[1] for _ in range(WINDOW)]
+
+
+async def work(windows: list[int], connections: list[Connection], postgres: "psycopg.AsyncConnection[Any]") -> None:
     while windows:
         first = windows.pop()
         claim = uuid4()
@@ -114,11 +118,15 @@ async def work(windows: list[int], postgres: "psycopg.AsyncConnection[tuple[int,
 
 
 async def main() -> None:
+    count, warm_up = int(_ENV["JOB_COUNT"]), int(_ENV["JOB_WARM_UP"])
     postgres = [await psycopg.AsyncConnection.connect(_ENV["JOB_DATABASE_URL"], autocommit=True) for _ in range(TASKS)]
-    windows = list(range(1, int(_ENV["JOB_COUNT"]) + 1, WINDOW))[::-1]
-    print("READY", flush=True)
-    sys.stdin.readline()
-    await asyncio.gather(*(work(windows, each) for each in postgres))  # type: ignore[arg-type]
+    tools = [(await connect(), each) for each in postgres]
+    for first, last in ((count + 1, count + warm_up), (1, count)):
+        windows = list(range(first, last + 1, WINDOW))[::-1]
+        if first == 1:
+            print("READY", flush=True)
+            sys.stdin.readline()
+        await asyncio.gather(*(work(windows, *each) for each in tools))
 
 
 asyncio.run(main())

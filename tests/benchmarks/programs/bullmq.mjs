@@ -53,6 +53,14 @@ async function work () {
   await worker.waitUntilReady()
 }
 
+async function enqueue (queue, from, to) {
+  const jobs = []
+  for (let first = from; first <= to; first += BATCH) {
+    jobs.push({ name: 'batch', data: { first, last: Math.min(first + BATCH - 1, to) } })
+  }
+  for (let at = 0; at < jobs.length; at += 200) await queue.addBulk(jobs.slice(at, at + 200))
+}
+
 if (process.argv[4] === 'worker') {
   await work()
   process.send('ready')
@@ -62,11 +70,13 @@ if (process.argv[4] === 'worker') {
   await Promise.all(started.map(child => new Promise(resolve => child.once('message', resolve))))
   const queue = new Queue('job', { connection })
   await queue.waitUntilReady()
+  await enqueue(queue, count + 1, count + Number(process.env.JOB_WARM_UP))
+  const postgres = new pg.Client({ connectionString: process.env.JOB_DATABASE_URL })
+  await postgres.connect()
+  const left = "SELECT FROM job WHERE id > $1 AND status <> 'sent' LIMIT 1"
+  while ((await postgres.query(left, [count])).rowCount) await new Promise(resolve => setTimeout(resolve, 50))
+  await postgres.end()
   console.log('READY')
   await new Promise(resolve => createInterface(process.stdin).once('line', resolve))
-  const jobs = []
-  for (let first = 1; first <= count; first += BATCH) {
-    jobs.push({ name: 'batch', data: { first, last: Math.min(first + BATCH - 1, count) } })
-  }
-  for (let at = 0; at < jobs.length; at += 200) await queue.addBulk(jobs.slice(at, at + 200))
+  await enqueue(queue, 1, count)
 }

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from uuid import uuid4
 
 import celery
@@ -39,19 +40,27 @@ def deliver(number: int) -> None:
     )
 
 
+def enqueue(first: int, last: int) -> None:
+    with app.producer_pool.acquire() as producer:
+        for number in range(first, last + 1):
+            deliver.apply_async((number,), producer=producer)
+
+
 def main() -> None:
-    worker = ["worker", "--pool", "prefork", "--concurrency", sys.argv[1], "--loglevel", "ERROR", "--without-gossip"]
+    processes = sys.argv[1]
     if os.fork() == 0:
-        app.worker_main([*worker, "--without-mingle"])
+        quiet = ["--loglevel", "ERROR", "--without-gossip", "--without-mingle"]
+        app.worker_main(["worker", "--pool", "prefork", "--concurrency", processes, *quiet])
         return
-    deliver.app.control.ping(timeout=10)
-    while not app.control.ping(timeout=1):
-        pass
+    count, warm_up = int(_ENV["JOB_COUNT"]), int(_ENV["JOB_WARM_UP"])
+    enqueue(count + 1, count + warm_up)
+    with psycopg.connect(_ENV["JOB_DATABASE_URL"], autocommit=True) as postgres:
+        left = "SELECT FROM job WHERE id > %s AND status <> 'sent' LIMIT 1"
+        while postgres.execute(left, [count]).fetchone() is not None:
+            time.sleep(0.05)
     print("READY", flush=True)
     sys.stdin.readline()
-    with app.producer_pool.acquire() as producer:
-        for number in range(1, int(_ENV["JOB_COUNT"]) + 1):
-            deliver.apply_async((number,), producer=producer)
+    enqueue(1, count)
     os.wait()
 
 
