@@ -230,7 +230,7 @@ class Settings(BaseSettings):
     smtp_connect_timeout_ms: int = Field(
         10_000, ge=50, le=300_000, description="Time to connect and be greeted; milliseconds."
     )
-    smtp_timeout_ms: int = Field(60_000, ge=100, le=600_000, description="Time of one SMTP command; milliseconds.")
+    smtp_timeout_ms: int = Field(30_000, ge=100, le=600_000, description="Time of one SMTP command; milliseconds.")
     smtp_final_dot_timeout_ms: int = Field(
         300_000,
         ge=100,
@@ -388,10 +388,11 @@ class Settings(BaseSettings):
             faults.append(
                 "QUEUE_SHUTDOWN_DRAIN_MS must be below PLATFORM_GRACE_MS, or the platform kills a worker before it has given back"
             )
-        longest = max(self.ches_timeout_ms, self.smtp_final_dot_timeout_ms, self.twilio_timeout_ms, self.acs_timeout_ms)
+        smtp_ms = self.smtp_connect_timeout_ms + 5 * self.smtp_timeout_ms + self.smtp_final_dot_timeout_ms
+        longest = max(self.ches_timeout_ms, smtp_ms, self.twilio_timeout_ms, self.acs_timeout_ms)
         if self.delivery_reconcile_stale_ms <= longest:
             faults.append(
-                f"DELIVERY_RECONCILE_STALE_MS must be above the longest provider timeout ({longest} ms), or live calls look stuck"
+                f"DELIVERY_RECONCILE_STALE_MS must be above the longest a provider call may take ({longest} ms), or live calls look stuck"
             )
         if self.retry_after_min_ms > self.retry_after_max_ms:
             faults.append("RETRY_AFTER_MIN_MS must not be above RETRY_AFTER_MAX_MS")

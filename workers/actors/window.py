@@ -69,6 +69,7 @@ class Window:
     _successes: int = 0
     _failures: int = 0
     _calls: int = 0
+    _told: dict[int, Outcome] = field(default_factory=dict)
     _group_since: float = 0.0
     _record_at: float = 0.0
     _signatures: dict[str, FailureSignature] = field(default_factory=dict)
@@ -171,10 +172,13 @@ class Window:
         )
 
     def _tell_guards(self, outcome: Outcome, decision: Decision, now: datetime) -> None:
+        # One failed request may speak for many recipients: they share one outcome, and it counts once.
+        first = id(outcome) not in self._told
+        self._told[id(outcome)] = outcome
         if decision.circuit is CircuitMark.SUCCESS:
-            self._successes += 1
+            self._successes += first
         elif decision.circuit is CircuitMark.FAILURE:
-            self._failures += 1
+            self._failures += first
         if isinstance(outcome, Accepted):
             self.provider_took_at = now
         elif isinstance(outcome, Throttled) and outcome.scope is Scope.PROVIDER and decision.gate_s is not None:
