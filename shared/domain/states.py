@@ -97,3 +97,26 @@ DELIVERY_EDGES: frozenset[tuple[DeliveryStatus, DeliveryStatus]] = frozenset(
         (DeliveryStatus.DEAD_LETTERED, DeliveryStatus.OWED),
     ]
 )
+
+#: Every edge a send may take.
+SEND_EDGES: frozenset[tuple[SendStatus, SendStatus]] = frozenset(
+    [
+        *(
+            (source, target)
+            for source in (SendStatus.PENDING, SendStatus.QUEUED)
+            for target in (SendStatus.SCHEDULED, SendStatus.SENDING)
+        ),
+        (SendStatus.SCHEDULED, SendStatus.SENDING),
+        *(
+            (source, target)
+            for source in (SendStatus.PENDING, SendStatus.QUEUED, SendStatus.SCHEDULED, SendStatus.SENDING)
+            for target in (SendStatus.PAUSED, SendStatus.CANCELLED)
+        ),
+        *(
+            (SendStatus.PAUSED, target)
+            for target in (SendStatus.QUEUED, SendStatus.SCHEDULED, SendStatus.SENDING, SendStatus.CANCELLED)
+        ),
+        (SendStatus.SENDING, SendStatus.COMPLETED),
+        (SendStatus.COMPLETED, SendStatus.SENDING),
+    ]
+)

@@ -1,0 +1,160 @@
+"""
+Every operation is tried on a send, and on a delivery, in every state: the edges it makes are those of the code's
+own table, and those that docs/state-machine.md draws. Each try is rolled back.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, SendStatus
+from shared.ledger import batches, chains, deliveries, sends
+from shared.ledger.batches import AbandonedBatch
+from shared.ledger.db import Connection, Ledger
+from shared.ledger.deliveries import Claim, ClaimedDelivery
+from tests.integration.ledger.hand import SAYS, ended
+from tests.support.factories import MadeSend, make_send, make_tenant
+from tests.support.ledger_rows import put_rows, put_send
+from tests.support.state_machine_page import delivery_edges_made, send_edges
+
+CLAIM = uuid4()
+DEAD = uuid4()
+Operation = Callable[[Connection, MadeSend], object]
+Edges = set[tuple[str, str]]
+
+
+def late(became: DeliveryStatus) -> Operation:
+    def run(connection: Connection, send: MadeSend) -> object:
+        return deliveries.record_late(connection, claim_of(send), ended(ROW, became), late_claim=uuid4())
+
+    return run
+
+
+def record(became: DeliveryStatus) -> Operation:
+    return lambda connection, send: deliveries.record(connection, claim_of(send), [ended(ROW, became)])
+
+
+def sweep(target: DeliveryStatus) -> Operation:
+    return lambda connection, send: batches.sweep(connection, send_id=send.id, status=target, limit=9)
+
+
+def claim_of(send: MadeSend) -> Claim:
+    return Claim(send.id, Channel.EMAIL, CLAIM, datetime.now(UTC), "ches")
+
+
+ROW = ClaimedDelivery(
+    row_no=1,
+    batch_no=0,
+    address="",
+    params=None,
+    attempt_count=0,
+    epoch=0,
+    attempt_at=datetime.now(UTC),
+    previous_attempt_at=None,
+    suppressed=False,
+)
+
+
+def claim(connection: Connection, send: MadeSend) -> object:
+    return deliveries.claim_window(
+        connection, send_id=send.id, channel=Channel.EMAIL, worker=DEAD, batches=[0], claim=uuid4(), limit=9
+    )
+
+
+ON_DELIVERIES: list[Operation] = [
+    claim,
+    lambda connection, send: batches.free_abandoned(connection, AbandonedBatch(send.id, 0, DEAD)),
+    *(record(became) for became in SAYS),
+    *(late(became) for became in SAYS),
+    sweep(DeliveryStatus.CANCELLED),
+    sweep(DeliveryStatus.EXPIRED),
+]
+
+
+def on_sends(tenant: int) -> list[Operation]:
+    return [
+        lambda connection, send: chains.start_send(connection, send.id),
+        lambda connection, send: chains.start_scheduled(connection),
+        lambda connection, send: chains.complete(connection, send.id),
+        lambda connection, send: chains.pause(connection, send.id, reason="r"),
+        lambda connection, send: chains.pause_poisoned(connection, send.id, signature="s", most=0, reason="r"),
+        lambda connection, send: batches.begin_expired(connection, send.id),
+        lambda connection, send: batches.close_cancelled(connection, send.id),
+        lambda connection, send: sends.cancel(connection, tenant_id=tenant, send_id=send.id),
+        lambda connection, send: sends.pause(connection, tenant_id=tenant, send_id=send.id, reason="r"),
+        lambda connection, send: sends.resume(connection, tenant_id=tenant, send_id=send.id),
+        lambda connection, send: sends.reschedule(connection, tenant_id=tenant, send_id=send.id, send_at=None),
+        late(DeliveryStatus.RETRYING),
+        late(DeliveryStatus.SENT),
+    ]
+
+
+def edges_made(ledger: Ledger, operation: Operation, send: MadeSend, query: str) -> Edges:
+    with suppress(psycopg.Rollback), ledger.transaction() as connection, connection.transaction():
+        before = dict(connection.execute(query).fetchall())
+        operation(connection, send)
+        after = dict(connection.execute(query).fetchall())
+        edges = {(before[id_], after[id_]) for id_ in before if before[id_] != after[id_]}
+        raise psycopg.Rollback
+    return edges
+
+
+def all_edges(ledger: Ledger, operations: list[Operation], made: list[MadeSend], query: str) -> Edges:
+    found: Edges = set()
+    for operation in operations:
+        for send in made:
+            found |= edges_made(ledger, operation, send, query)
+    return found
+
+
+def test_the_edges_of_deliveries_are_those_of_the_table_and_of_the_page(ledger: Ledger) -> None:
+    made = []
+    for status in DeliveryStatus:
+        for held in (True, False):
+            send = make_send(ledger, status=SendStatus.SENDING)
+            due_in = "-1 second" if status is DeliveryStatus.RETRYING else None
+            put_rows(ledger, send.id, [1], status, claim=CLAIM, due_in=due_in, attempts=1)
+            if held:
+                hold(ledger, send.id)
+            made.append(send)
+    found = all_edges(ledger, ON_DELIVERIES, made, "SELECT (send_id, row_no)::text, status FROM delivery")
+    assert found <= DELIVERY_EDGES
+    assert found == delivery_edges_made()
+
+
+def hold(ledger: Ledger, send_id: UUID) -> None:
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "UPDATE batch SET holder = %s, chain_no = 0, leased_at = now() WHERE send_id = %s", [DEAD, send_id]
+        )
+
+
+@pytest.mark.parametrize("open_row", [True, False], ids=["with-a-row-owed", "with-nothing-open"])
+def test_the_edges_of_sends_are_those_of_the_table_and_of_the_page(ledger: Ledger, open_row: bool) -> None:
+    with ledger.transaction() as connection:
+        tenant, _ = make_tenant(connection)
+    made = []
+    for status in SendStatus:
+        for send_at in (None, "1 hour", "-1 hour"):
+            for valid_until in (None, "-1 second"):
+                for started in (True, False):
+                    send = make_send(ledger, count=2, send_at=send_at, valid_until=valid_until)
+                    put_rows(ledger, send.id, [1], "unsure", claim=CLAIM, attempts=1)
+                    put_rows(ledger, send.id, [2], "owed" if open_row else "sent")
+                    put_send(ledger, send.id, status)
+                    with ledger.autocommit() as connection:
+                        connection.execute(
+                            "UPDATE send SET settled_counts = CASE WHEN status IN ('completed', 'cancelled')"
+                            " THEN '{}'::jsonb END, started_at = CASE WHEN %s THEN now() ELSE started_at END"
+                            " WHERE id = %s",
+                            [started and status is SendStatus.PAUSED, send.id],
+                        )
+                    made.append(send)
+    found = all_edges(ledger, on_sends(tenant), made, "SELECT id, status FROM send")
+    expected = SEND_EDGES - ({(SendStatus.SENDING, SendStatus.COMPLETED)} if open_row else set())
+    assert found == expected
+    assert send_edges() == SEND_EDGES
