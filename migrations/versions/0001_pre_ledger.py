@@ -283,7 +283,10 @@ def upgrade() -> None:
         sa.Column("cancelled", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("expired", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint("channel IN ('email', 'sms')", name=op.f("ck_batch_channel")),
-        sa.CheckConstraint("(holder IS NULL) = (leased_at IS NULL) AND (holder IS NULL) = (chain_no IS NULL)", name=op.f("ck_batch_lease")),
+        sa.CheckConstraint(
+            "(holder IS NULL) = (leased_at IS NULL) AND (holder IS NULL) = (chain_no IS NULL)",
+            name=op.f("ck_batch_lease"),
+        ),
         sa.CheckConstraint(
             "owed >= 0 AND sending >= 0 AND retrying >= 0 AND sent >= 0 AND failed >= 0 AND dead_lettered >= 0 AND unsure >= 0 AND suppressed >= 0 AND cancelled >= 0 AND expired >= 0 AND owed + sending + retrying + sent + failed + dead_lettered + unsure + suppressed + cancelled + expired = last_row - first_row + 1",
             name=op.f("ck_batch_books"),
