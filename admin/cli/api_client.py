@@ -122,9 +122,7 @@ class ApiClient:
         try:
             connection.connect()
         except OSError as fault:
-            raise Unreachable(
-                f"{self.url} does not answer ({_name(fault)}); is it the right address, and running?"
-            ) from None
+            raise Unreachable(f"{self.url} does not answer ({_name(fault)}): wrong address, or not running") from None
         return connection
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -14,11 +14,13 @@ from admin.cli.connection import with_api
 from admin.cli.fault import CommandError
 
 if TYPE_CHECKING:
-    from admin.cli.api_client import ApiClient, Refusal
+    from admin.cli.api_client import ApiClient
     from admin.cli.submission import Body
 
 #: Bytes of a template file that are read; far above what an installation takes.
 _TEMPLATE_MAX_BYTES = 32 * 1024 * 1024
+#: Faults that are printed; the others are counted.
+_SHOWN_FAULTS = 20
 
 
 class Template(click.ParamType[str]):
@@ -106,8 +108,12 @@ def send(api: "ApiClient", csv_file: IO[bytes], **given: Any) -> None:
         body = write_body(
             file, csv_file, channel=channel, envelope=envelope, content=content, shared_params=dict(given["params"])
         )
-        _report_left_out(body, is_fatal=given["on_invalid"] == "reject")
-        _confirm(api, body, channel=channel, yes=given["yes"] or csv_file.name == "<stdin>")
+        is_doomed = bool(body.left_out.fault_count) and given["on_invalid"] == "reject"
+        if body.left_out.fault_count and not is_doomed:
+            _show_faults(body.explain([]), body.left_out.fault_count)
+            click.echo("These rows are left out.", err=True)
+        if not is_doomed:
+            _confirm(api, body, channel=channel, yes=given["yes"] or csv_file.isatty())
         accepted = _submit(api, file, body, key=given["idempotency_key"] or f"command-{uuid4()}")
     _report_accepted(accepted)
     if given["no_wait"] or (given["at"] is not None and given["at"] > datetime.now().astimezone()):
@@ -130,7 +136,7 @@ def finish(api: "ApiClient", send_id: str) -> None:
         click.echo(f"\n{go_on}", err=True)
         raise SystemExit(130) from None
     except Unreachable as fault:
-        raise CommandError(f"{fault.message} {go_on}") from None
+        raise CommandError(f"{fault.message}. {go_on}") from None
     click.echo(summary(last))
     if last["status"] == "paused":
         raise CommandError(f"the send is paused: {last['pause_reason']}. Go on with: tidings resume {send_id}")
@@ -162,27 +168,11 @@ def _envelope(given: Mapping[str, Any]) -> dict[str, Any]:
     return envelope
 
 
-def _report_left_out(body: "Body", *, is_fatal: bool) -> None:
-    """Rows that make no recipient: the end of it, unless they may be skipped."""
-    from admin.cli.submission import SHOWN_FAULTS
-
-    rows = body.left_out
-    if not rows.fault_count:
-        return
-    for fault in rows.faults[:SHOWN_FAULTS]:
-        click.echo(f"  {fault}", err=True)
-    if rows.fault_count > SHOWN_FAULTS:
-        click.echo(f"  … and {rows.fault_count - SHOWN_FAULTS:,} more", err=True)
-    if is_fatal or not body.rows:
-        raise CommandError("nothing was sent: correct these rows, or leave them out with --on-invalid skip")
-    click.echo("These rows are left out.", err=True)
-
-
 def _confirm(api: "ApiClient", body: "Body", *, channel: str, yes: bool) -> None:
     if yes or not sys.stdin.isatty():
         return
-    people = f"{len(body.rows):,} {'recipient' if len(body.rows) == 1 else 'recipients'}"
-    click.confirm(f"Send {'an SMS' if channel == 'sms' else 'an e-mail'} to {people} through {api.url}?", abort=True)
+    what = "an SMS" if channel == "sms" else "an e-mail"
+    click.confirm(f"Send {what} to {_counted(body.count, 'recipient')} through {api.url}?", abort=True)
 
 
 def _submit(api: "ApiClient", file: IO[bytes], body: "Body", *, key: str) -> dict[str, Any]:
@@ -192,34 +182,38 @@ def _submit(api: "ApiClient", file: IO[bytes], body: "Body", *, key: str) -> dic
     try:
         with gauge("Handing in", body.size, is_bytes=True) as bar:
             return api.submit(file, body.size, key=key, on_progress=bar.show)
-    except Unreachable as fault:
+    except (Unreachable, KeyboardInterrupt) as fault:
+        said = f"{fault.message}. " if isinstance(fault, Unreachable) else ""
         raise CommandError(
-            f"{fault.message} It may or may not be accepted. To repeat it without sending twice, run the same "
-            f"command with: --idempotency-key {key}"
+            f"{said}It may or may not be accepted. To repeat it without sending twice, run the same command with "
+            f"--idempotency-key {key}"
         ) from None
     except Refusal as refusal:
-        _show_faults(refusal, body)
+        own = body.left_out.fault_count
+        _show_faults(body.explain(refusal.faults), refusal.fault_count - (len(body.rows) - body.count) + own)
         raise
 
 
-def _show_faults(refusal: "Refusal", body: "Body") -> None:
-    from admin.cli.submission import SHOWN_FAULTS
-
-    for fault in refusal.faults[:SHOWN_FAULTS]:
-        click.echo(f"  {body.place_of(fault['pointer'])}: {fault['detail']}", err=True)
-    if refusal.fault_count > SHOWN_FAULTS:
-        click.echo(f"  … and {refusal.fault_count - SHOWN_FAULTS:,} more", err=True)
+def _show_faults(faults: Sequence[str], count: int) -> None:
+    for fault in faults[:_SHOWN_FAULTS]:
+        click.echo(f"  {fault}", err=True)
+    if count > _SHOWN_FAULTS:
+        click.echo(f"  … and {count - _SHOWN_FAULTS:,} more", err=True)
 
 
 def _report_accepted(accepted: Mapping[str, Any]) -> None:
     counts = {word: sum(accepted[word].values()) for word in ("accepted", "duplicates", "invalid")}
     said = [f"Accepted {counts['accepted']:,} as send {accepted['id']}"]
     if counts["duplicates"]:
-        said.append(f"{counts['duplicates']:,} duplicate addresses dropped")
+        said.append(_counted(counts["duplicates"], "duplicate") + " dropped")
     if counts["invalid"]:
-        said.append(f"{counts['invalid']:,} bad rows stored as failed")
+        said.append(_counted(counts["invalid"], "bad row") + " stored as failed")
     if accepted["segments"]:
-        said.append(f"{accepted['segments']:,} SMS segments")
+        said.append(_counted(accepted["segments"], "SMS segment"))
     click.echo("; ".join(said) + ".", err=True)
     for note in accepted["notes"]:
         click.echo(f"Note: {note}.", err=True)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -3,7 +3,7 @@
 import json
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -15,27 +15,36 @@ from shared.domain.recipients_csv import Channel, CsvRecipients, read_recipients
 
 #: The column that becomes a recipient's reference, your own id of them.
 REFERENCE = "reference"
-#: Faults that are printed; the others are counted.
-SHOWN_FAULTS = 20
-
 _PLACE = re.compile(r"/(?:email|sms)/recipients/(\d+)(?:/(.*))?")
 
 
 @dataclass(frozen=True)
 class Body:
-    """What was written. `rows` holds the spreadsheet's row number of each recipient."""
+    """
+    What was written.
+
+    `rows` holds the spreadsheet's row number of each entry; the first `count` are recipients. `left_out` tells of the
+    rows that make none.
+    """
 
     size: int
+    count: int
     rows: "array[int]"
     left_out: CsvRecipients
 
-    def place_of(self, pointer: str) -> str:
-        """Say where a fault is in the reader's own words: the row of the CSV, or the field of the submission."""
-        match = _PLACE.fullmatch(pointer)
-        if match is None or int(match[1]) >= len(self.rows):
-            return pointer.strip("/").replace("/", ", ") or "the submission"
-        what = (match[2] or "").removeprefix("params/").replace("~1", "/").replace("~0", "~")
-        return f"row {self.rows[int(match[1])]}" + (f", {what}" if what else "")
+    def explain(self, faults: Iterable[Mapping[str, str]]) -> list[str]:
+        """Say the API's faults and the file's own in the reader's words: by field, or by row of the spreadsheet."""
+        said = [(fault.row, str(fault)) for fault in self.left_out.faults]
+        for fault in faults:
+            match = _PLACE.fullmatch(fault["pointer"])
+            if match is None or int(match[1]) >= len(self.rows):
+                place = fault["pointer"].strip("/").replace("/", ", ") or "the submission"
+                said.append((0, f"{place}: {fault['detail']}"))
+            elif int(match[1]) < self.count:
+                row, what = self.rows[int(match[1])], match[2] or ""
+                what = what.removeprefix("params/").replace("~1", "/").replace("~0", "~")
+                said.append((row, f"row {row}{', ' if what else ''}{what}: {fault['detail']}"))
+        return [text for _, text in sorted(said, key=lambda each: each[0])]
 
 
 def write_body(
@@ -65,10 +74,20 @@ def write_body(
             file.write(b",\n" if rows else b"\n")
             file.write(json.dumps(entry, separators=(",", ":")).encode())
             rows.append(row)
+        count = len(rows)
+        if envelope.get("on_invalid") != "skip":
+            _add_unfit(file, rows, recipients)
         file.write(b"\n]}}")
     except CsvError as error:
         raise CommandError(f"the CSV cannot be used: {error}") from None
-    return Body(size=file.tell(), rows=rows, left_out=recipients)
+    return Body(size=file.tell(), count=count, rows=rows, left_out=recipients)
+
+
+def _add_unfit(file: IO[bytes], rows: "array[int]", recipients: CsvRecipients) -> None:
+    """Put rows that make no recipient at the end as what no API takes: it refuses all, and names every fault."""
+    for fault in recipients.faults:
+        file.write((",\n" if rows else "\n").encode() + b'{"to":""}')
+        rows.append(fault.row)
 
 
 def _names_in(content: Mapping[str, str]) -> frozenset[str]:

@@ -28,21 +28,23 @@ class Gauge(Protocol):
 
 
 class _Lines:
+    """Says nothing of what is done within the first interval."""
+
     def __init__(self, title: str, total: int) -> None:
         self._title, self._total = title, total
-        self._said, self._said_at = "", 0.0
+        self._said, self._said_at = "", time.monotonic()
 
     def show(self, done: int, note: str = "") -> None:
         line = f"{self._title}: {done:,} of {self._total:,}" + (f", {note}" if note else "")
-        is_news = line != self._said and (done >= self._total or time.monotonic() - self._said_at >= _LINE_S)
-        if is_news or not self._said:
+        is_due = time.monotonic() - self._said_at >= _LINE_S or (bool(self._said) and done >= self._total)
+        if is_due and line != self._said:
             click.echo(line, err=True)
             self._said, self._said_at = line, time.monotonic()
 
 
 @contextmanager
 def gauge(title: str, total: int, *, is_bytes: bool = False) -> Iterator[Gauge]:
-    """A progress bar on standard error, or lines every ten seconds where that is no terminal."""
+    """A progress bar on standard error, or a line every ten seconds where that is no terminal."""
     if not sys.stderr.isatty():
         yield _Lines(title, total)
         return
