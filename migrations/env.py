@@ -5,7 +5,7 @@ Alembic's entry: one migration run at a time (advisory lock), bounded waits, tra
 """
 
 from alembic import context
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 
 from shared.ledger.db import sqlalchemy_url
 from shared.ledger.models import Base
@@ -26,7 +26,7 @@ def _database_url() -> str:
 
 
 def _run() -> None:
-    engine = create_engine(sqlalchemy_url(_database_url()), isolation_level="AUTOCOMMIT")
+    engine = create_engine(sqlalchemy_url(_database_url()), isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as guard:
         guard.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
         try:
@@ -40,7 +40,6 @@ def _run() -> None:
                 connection.commit()
         finally:
             guard.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
-    engine.dispose()
 
 
 _run()

@@ -1,0 +1,89 @@
+import subprocess
+import sys
+import time
+
+import psycopg
+import pytest
+import sqlalchemy.exc
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+
+from shared.ledger.db import sqlalchemy_url
+from shared.ledger.migrate import alembic_config, upgrade
+from shared.ledger.models import Base
+from tests.support.processes import CHECKOUT
+
+_UPGRADE = "import sys; from shared.ledger.migrate import upgrade; upgrade(sys.argv[1])"
+
+
+def version(url: str) -> list[str]:
+    with psycopg.connect(url) as connection:
+        return [row[0] for row in connection.execute("SELECT version_num FROM alembic_version")]
+
+
+def test_models_and_migrations_make_the_same_schema(database_url: str) -> None:
+    engine = create_engine(sqlalchemy_url(database_url))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+def test_models_and_migrations_have_the_same_checks_and_storage(empty_database_url: str, database_url: str) -> None:
+    # Alembic compares neither CHECKs, nor predicates of indexes, nor storage options.
+    engine = create_engine(sqlalchemy_url(empty_database_url))
+    Base.metadata.create_all(engine)
+    engine.dispose()
+    assert shape(empty_database_url) == shape(database_url)
+
+
+def shape(url: str) -> set[tuple[str, ...]]:
+    query = """
+        SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace
+        UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'
+        UNION ALL SELECT 'storage', relname, '', coalesce(reloptions::text, '') FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+    """
+    with psycopg.connect(url) as connection:
+        return {row for row in connection.execute(query) if "alembic_version" not in row[1]}
+
+
+def test_migrating_twice_changes_nothing(empty_database_url: str) -> None:
+    upgrade(empty_database_url)
+    first = shape(empty_database_url)
+    upgrade(empty_database_url)
+    assert shape(empty_database_url) == first
+    heads = ScriptDirectory.from_config(alembic_config(empty_database_url)).get_heads()
+    assert version(empty_database_url) == heads
+    assert len(heads) == 1
+
+
+def test_processes_that_migrate_an_empty_database_at_the_same_time_all_succeed(empty_database_url: str) -> None:
+    running = [
+        subprocess.Popen([sys.executable, "-c", _UPGRADE, empty_database_url], cwd=CHECKOUT, stderr=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in running:
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == 0, error.decode()
+    assert len(version(empty_database_url)) == 1
+
+
+def test_a_migration_that_cannot_have_its_lock_gives_up_instead_of_queueing_everybody_behind_it(
+    empty_database_url: str,
+) -> None:
+    with psycopg.connect(empty_database_url) as holder:
+        holder.execute("CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY)")
+        holder.commit()
+        holder.execute("LOCK TABLE alembic_version")
+        started = time.monotonic()
+        with pytest.raises(sqlalchemy.exc.OperationalError) as caught:
+            upgrade(empty_database_url)
+        assert isinstance(caught.value.orig, psycopg.errors.LockNotAvailable)
+        assert time.monotonic() - started < 15
+        holder.rollback()
+    upgrade(empty_database_url)
+    assert len(version(empty_database_url)) == 1
