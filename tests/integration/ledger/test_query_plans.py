@@ -1,0 +1,118 @@
+"""
+The cost of a window does not grow with its send. Counted in pages touched, which no busy machine changes.
+
+Right after acceptance the planner knows nothing of the new rows, and after a few calls it may prefer a plan made
+for any parameters: both once made a claim of a hundred read the whole send.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID, uuid4
+
+import pytest
+
+from shared.domain.states import Channel, DeliveryStatus, SendStatus
+from shared.ledger import batches, deliveries
+from shared.ledger.chains import ChainKey
+from shared.ledger.db import Connection, Ledger
+from tests.integration.ledger.hand import Hand, ended
+from tests.support.factories import MadeSend, make_send
+
+ROWS = 100_000
+#: pages; a window of 100 rows touches some 400, the send has 3,000 of rows alone
+MOST_PAGES = 2_000
+#: psycopg prepares a statement it has seen five times, Postgres then tries five plans before a general one
+TIMES = 14
+
+_PAGES = """
+    SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::int FROM pg_statio_user_tables
+    WHERE relname IN ('delivery', 'batch', 'attempt')
+"""
+
+
+@pytest.fixture
+def big(ledger: Ledger) -> MadeSend:
+    """A send just loaded; nothing has analysed it."""
+    return make_send(ledger, count=ROWS, status=SendStatus.SENDING)
+
+
+@contextmanager
+def pages(connection: Connection, found: list[int]) -> Iterator[None]:
+    """Append the pages of the three tables that the block touched."""
+
+    def so_far() -> int:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        row = connection.execute(_PAGES).fetchone()
+        assert row is not None
+        return int(row[0] or 0)
+
+    before = so_far()
+    yield
+    found.append(so_far() - before)
+
+
+def work(connection: Connection, send: MadeSend, worker: UUID, measure: dict[str, list[int]]) -> None:
+    """Windows as a chain makes them: release, lease, claim of 100, records of 25."""
+    chain = ChainKey(send.id, Channel.EMAIL, 0)
+    held: list[int] = []
+    for _ in range(TIMES):
+        with pages(connection, measure["lease"]):
+            batches.release(connection, chain, worker=worker, batches=held)
+            held = [leased.batch_no for leased in batches.lease(connection, chain, worker=worker, limit=4)]
+        claim, rows = _claim(connection, send, worker, held, measure)
+        for start in range(0, 100, 25):
+            results = [ended(row, DeliveryStatus.SENT) for row in rows[start : start + 25]]
+            with pages(connection, measure["record"]):
+                assert deliveries.record(connection, claim, results) == []
+    with pages(connection, measure["lease"]):
+        batches.release(connection, chain, worker=worker)
+
+
+def _claim(
+    connection: Connection, send: MadeSend, worker: UUID, held: list[int], measure: dict[str, list[int]]
+) -> tuple[deliveries.Claim, list[deliveries.ClaimedDelivery]]:
+    claim_id = uuid4()
+    with pages(connection, measure["claim"]):
+        rows = deliveries.claim_window(
+            connection,
+            send_id=send.id,
+            channel=Channel.EMAIL,
+            worker=worker,
+            batches=held,
+            claim=claim_id,
+            limit=100,
+        )
+    assert len(rows) == 100
+    return deliveries.Claim(send.id, Channel.EMAIL, claim_id, rows[0].attempt_at, "ches"), rows
+
+
+def test_a_window_of_a_send_just_loaded_touches_only_its_own_pages(ledger: Ledger, hand: Hand, big: MadeSend) -> None:
+    measure: dict[str, list[int]] = {"lease": [], "claim": [], "record": []}
+    hand.register()
+    with ledger.autocommit() as connection:
+        work(connection, big, hand.worker, measure)
+        prepared = connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+    assert prepared is not None
+    assert prepared[0] > 0
+    worst = {name: max(found) for name, found in measure.items()}
+    assert worst == {name: most for name, most in worst.items() if most < MOST_PAGES}, worst
+
+
+@pytest.mark.parametrize("statement", ["free", "sweep"])
+def test_freeing_or_sweeping_a_batch_touches_only_its_own_pages(
+    ledger: Ledger, hand: Hand, big: MadeSend, statement: str
+) -> None:
+    hand.register()
+    leased = hand.lease(big, limit=1)
+    hand.claim(big, [leased[0].batch_no])
+    hand.die()
+    one_batch: dict[str, Callable[[Connection], object]] = {
+        "free": lambda connection: batches.free_abandoned(
+            connection, batches.AbandonedBatch(big.id, leased[0].batch_no, hand.worker)
+        ),
+        "sweep": lambda connection: batches.sweep(connection, send_id=big.id, status=DeliveryStatus.CANCELLED, limit=4),
+    }
+    found: list[int] = []
+    with ledger.autocommit() as connection, pages(connection, found):
+        assert one_batch[statement](connection)
+    assert found[0] < MOST_PAGES
