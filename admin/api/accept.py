@@ -17,7 +17,7 @@ import redis
 
 from admin.api.faults import Faults
 from admin.api.json_stream import JsonError
-from admin.api.limits import SMS_MAX_CHARS
+from admin.api.limits import MAX_HEADER_CHARS, SMS_MAX_CHARS
 from admin.api.outline import Outline, read_outline
 from admin.api.recipients import RecipientCheck
 from admin.api.schemas import Counts, SendAccepted, SendLinks
@@ -61,7 +61,8 @@ def accept(
     Raises: ProblemError; psycopg.OperationalError when Postgres is away, in which case it may be owed all the same
     if the connection broke during the commit (that is what Idempotency-Key is for).
     """
-    outline = _outline(file, fingerprint=key is not None)
+    templates = 6 * 3 * services.settings.template_max_bytes  # three, every character written as an escape
+    outline = _outline(file, fingerprint=key is not None, max_header_chars=MAX_HEADER_CHARS + templates)
     if key is None:
         body = _store(services, caller=caller, tenant_id=tenant_id, file=file, outline=outline, claim=None)
         return Answer(body, replayed=False)
@@ -77,9 +78,9 @@ def accept(
     return Answer(body, replayed=False)
 
 
-def _outline(file: IO[bytes], *, fingerprint: bool) -> Outline:
+def _outline(file: IO[bytes], *, fingerprint: bool, max_header_chars: int) -> Outline:
     try:
-        return read_outline(file, fingerprint=fingerprint)
+        return read_outline(file, fingerprint=fingerprint, max_header_chars=max_header_chars)
     except JsonError as error:
         raise ProblemError(
             400, "bad-json", f"The body is not JSON: line {error.line}, column {error.column}: {error.detail}."

@@ -1,11 +1,13 @@
 """Collecting what is wrong with a body, all of it at once, each fault at its JSON pointer."""
 
 import difflib
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from admin.api.limits import MAX_FIELDS
 from admin.errors import Fault
 from shared.domain.text_checks import check_storable
 
@@ -27,6 +29,11 @@ class Faults:
     def at(self, pointer: str) -> bool:
         """Whether a fault at this place is known."""
         return any(fault.pointer == pointer for fault in self.kept)
+
+    @property
+    def full(self) -> bool:
+        """Whether further faults are only counted."""
+        return len(self.kept) >= self._limit
 
     @property
     def more(self) -> int:
@@ -71,6 +78,8 @@ _PLAIN = {
 
 def shape_faults(model: type[BaseModel], value: Any, at: str = "") -> list[Fault]:
     """What a model has against a value: wrong types, missing and unknown fields, with a suggestion."""
+    if isinstance(value, dict) and len(value) > MAX_FIELDS:
+        return [Fault(at, f"has {len(value):,} fields; known here: {', '.join(_fields_at(model, ()))}")]
     try:
         model.model_validate(value)
     except ValidationError as error:
@@ -99,8 +108,12 @@ def _say(model: type[BaseModel], fault: Mapping[str, Any]) -> str:
 
 
 def _unknown_field(model: type[BaseModel], place: tuple[str | int, ...]) -> str:
-    known = _fields_at(model, place[:-1])
-    close = difflib.get_close_matches(str(place[-1])[:100], known, n=1, cutoff=0.6)
+    return _suggest(str(place[-1])[:100], tuple(_fields_at(model, place[:-1])))
+
+
+@functools.lru_cache(maxsize=1024)
+def _suggest(name: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
     return f"is not a field here; {hint}"
 

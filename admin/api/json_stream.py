@@ -84,6 +84,8 @@ class JsonReader:
         self._ended = False
         self._bytes_read = offset
         self._lines_cut = 0
+        #: Characters of all values and keys scanned so far, elements that came whole apart.
+        self.value_chars = 0
         self._column_base = 0  # characters of the current line that were cut away
         file.seek(offset)
 
@@ -156,6 +158,7 @@ class JsonReader:
                 self._fail("a number in this value has too many digits; give it as text", self._at)
             else:
                 if end < len(self._buffer) or self._ended or not self._grow():
+                    self.value_chars += end - self._at
                     self._at = end
                     return value
 
@@ -224,6 +227,10 @@ class JsonReader:
             return self.value()
         self._at = end
         return value
+
+    def refuse(self, detail: str) -> NoReturn:
+        """Raise JsonError for what the caller found here."""
+        self._fail(detail, self._at)
 
     def end(self) -> None:
         """Check that nothing but white space follows."""

@@ -10,8 +10,12 @@ MAX_REFERENCE_CHARS: Final = 255
 MAX_PARAMS: Final = 1_000
 #: Characters of all params of one recipient together with those of its send.
 MAX_PARAM_CHARS: Final = 262_144
-#: Characters of the JSON of one recipient, and of any other value that is not a list of recipients.
-MAX_VALUE_CHARS: Final = 8 * 1024 * 1024
+#: Characters of the JSON of one recipient, about: the largest params, every character of them escaped.
+MAX_RECIPIENT_CHARS: Final = 2 * 1024 * 1024
+#: Characters of the JSON of everything but the recipients, templates apart, and of any one value in it.
+MAX_HEADER_CHARS: Final = 4 * 1024 * 1024
+#: Fields of an object that are looked at one by one; no object of ours has a tenth of it.
+MAX_FIELDS: Final = 100
 #: Characters of an Idempotency-Key.
 MAX_IDEMPOTENCY_KEY_CHARS: Final = 255
 #: Bytes of a body that is not a submission.

@@ -6,14 +6,14 @@ With a fingerprint it also notes what the whole says, without regard to the orde
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from typing import IO, Any
 
 from admin.api.json_stream import JsonReader, Repeated
-from admin.api.limits import MAX_VALUE_CHARS
+from admin.api.limits import MAX_HEADER_CHARS
 from shared.domain.states import Channel
 
 _CHANNELS = frozenset(channel.value for channel in Channel)
@@ -43,13 +43,13 @@ class Outline:
     fingerprint: bytes | None
 
 
-def read_outline(file: IO[bytes], *, fingerprint: bool) -> Outline:
+def read_outline(file: IO[bytes], *, fingerprint: bool, max_header_chars: int = MAX_HEADER_CHARS) -> Outline:
     """
-    Read the body once.
+    Read the body once. `max_header_chars` bounds everything but the recipients, which is held in memory.
 
     Raises: JsonError.
     """
-    reader = JsonReader(file, max_value_chars=MAX_VALUE_CHARS)
+    reader = JsonReader(file, max_value_chars=max_header_chars)
     lists: dict[Channel, RecipientList] = {}
     digests: dict[str, str] = {}
 
@@ -65,9 +65,9 @@ def read_outline(file: IO[bytes], *, fingerprint: bool) -> Outline:
     def top_value(key: str) -> Any:
         if key not in _CHANNELS or not reader.begins_with("{"):
             return reader.value()
-        return _object(reader, lambda inner: channel_value(Channel(key), inner))
+        return _object(reader, lambda inner: channel_value(Channel(key), inner), max_chars=max_header_chars)
 
-    header = _object(reader, top_value) if reader.begins_with("{") else reader.value()
+    header = _object(reader, top_value, max_chars=max_header_chars) if reader.begins_with("{") else reader.value()
     reader.end()
     if not fingerprint:
         return Outline(header, lists, None)
@@ -75,10 +75,12 @@ def read_outline(file: IO[bytes], *, fingerprint: bool) -> Outline:
     return Outline(header, lists, whole.digest())
 
 
-def _object(reader: JsonReader, value_of: Any) -> dict[str, Any]:
+def _object(reader: JsonReader, value_of: Callable[[str], Any], *, max_chars: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     repeated: str | None = None
     for key in reader.members():
+        if reader.value_chars > max_chars:
+            reader.refuse(f"all but the recipients is longer than {max_chars:,} characters")
         if key in found:
             repeated = repeated or key
         found[key] = value_of(key)

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from admin.api.faults import Faults, pointer_to, shape_faults, unstorable
 from admin.api.json_stream import JsonReader
-from admin.api.limits import MAX_PARAM_CHARS, MAX_PARAMS, MAX_REFERENCE_CHARS, MAX_VALUE_CHARS
+from admin.api.limits import MAX_PARAM_CHARS, MAX_PARAMS, MAX_RECIPIENT_CHARS, MAX_REFERENCE_CHARS
 from admin.api.outline import RecipientList
 from admin.api.schemas import Recipient
 from admin.api.submission import ChannelContent, plain_numbers
@@ -106,7 +106,7 @@ class RecipientCheck:
 
         Without it a fault goes to `faults`, and the caller decides whether the rows given are worth anything.
         """
-        reader = JsonReader(file, max_value_chars=MAX_VALUE_CHARS, offset=where.offset)
+        reader = JsonReader(file, max_value_chars=MAX_RECIPIENT_CHARS, offset=where.offset)
         ready: list[AcceptedRow] = []
         for index, raw in enumerate(reader.elements()):
             row = self._check(index, raw, skip_invalid=skip_invalid)
@@ -120,11 +120,7 @@ class RecipientCheck:
     def _check(self, index: int, raw: Any, *, skip_invalid: bool) -> AcceptedRow | None:
         problems: list[tuple[str, str]] = []
         if not self._has_plain_shape(raw):
-            problems = [(fault.pointer, fault.detail) for fault in unstorable(raw)]
-            known = {pointer for pointer, _ in problems}
-            problems += [
-                (fault.pointer, fault.detail) for fault in shape_faults(Recipient, raw) if fault.pointer not in known
-            ]
+            problems = self._find_shape_problems(raw)
         if problems:
             return self._refuse(index, raw, problems, skip_invalid=skip_invalid)
         address, params, written, segments = "", _NO_PARAMS, None, None
@@ -154,6 +150,13 @@ class RecipientCheck:
         if type(reference) is not str or len(reference) > MAX_REFERENCE_CHARS or not reference.isprintable():
             return False
         return "params" not in raw or type(raw["params"]) is dict
+
+    @staticmethod
+    def _find_shape_problems(raw: Any) -> list[tuple[str, str]]:
+        problems = {fault.pointer: fault.detail for fault in unstorable(raw)}
+        for fault in shape_faults(Recipient, raw):
+            problems.setdefault(fault.pointer, fault.detail)
+        return list(problems.items())
 
     def _take_params(self, raw: dict[str, Any], problems: list[tuple[str, str]]) -> dict[str, object]:
         if len(raw) > MAX_PARAMS:

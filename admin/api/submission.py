@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from admin.api.faults import Faults, pointer_to, shape_faults, unstorable
-from admin.api.limits import MAX_PARAMS
+from admin.api.limits import MAX_FIELDS, MAX_PARAMS
 from admin.api.outline import Outline
-from admin.api.schemas import SendRequest, parse_timestamp
+from admin.api.schemas import EmailRequest, SendRequest, SmsRequest, parse_timestamp
+from admin.errors import Fault
 from shared.domain.address import AddressError, Sender, check_header_text, parse_phone, parse_sender
 from shared.domain.merge import Template, TemplateError, compile_template, normalise_name, normalise_params
 from shared.domain.merge_values import show
@@ -66,7 +67,7 @@ def read_header(outline: Outline, *, caller: Caller, settings: Settings, now: da
     raw = outline.header
     for fault in unstorable(raw):
         faults.add(fault.pointer, fault.detail)
-    for fault in shape_faults(SendRequest, raw):
+    for fault in _shape(raw):
         if not faults.at(fault.pointer):
             faults.add(fault.pointer, fault.detail)
     if not isinstance(raw, dict):
@@ -83,6 +84,14 @@ def read_header(outline: Outline, *, caller: Caller, settings: Settings, now: da
     if isinstance(raw.get("sms"), dict):
         header.channels.append(_read_sms(raw["sms"], caller=caller, settings=settings, faults=faults))
     return header
+
+
+def _shape(raw: object) -> list[Fault]:
+    if isinstance(raw, dict):
+        for name, model in (("email", EmailRequest), ("sms", SmsRequest)):
+            if isinstance(raw.get(name), dict) and len(raw[name]) > MAX_FIELDS:
+                return shape_faults(model, raw[name], pointer_to(name))
+    return shape_faults(SendRequest, raw)
 
 
 def plain_numbers(params: dict[str, object]) -> dict[str, object]:

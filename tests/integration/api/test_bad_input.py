@@ -1,9 +1,12 @@
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from admin.api.json_stream import JsonError
+from admin.api.outline import read_outline
 from admin.app import create_app
 from admin.extensions import services
 from tests.integration.api.conftest import NOTHING, Api, email, faults, key_of, make_settings, release, rows_stored
@@ -252,3 +255,20 @@ def test_a_template_is_no_way_out(api: Api, template: str) -> None:
 )
 def test_an_address_that_would_bounce_is_refused(api: Api, address: str) -> None:
     assert list(faults(api.submit(email(row(to=address))))) == ["/email/recipients/0/to"]
+
+
+def test_hundreds_of_thousands_of_unknown_fields_are_one_fault(api: Api) -> None:
+    many = {f"f{number}": 1 for number in range(100_000)}
+    assert list(faults(api.submit(many))) == [""]
+    assert "/email" in faults(api.submit({"email": many}))
+    found = faults(api.submit(email(row(**many))))
+    assert found == {"/email/recipients/0": "has 100,002 fields; known here: to, params, reference"}
+
+
+def test_a_header_too_large_for_memory_is_refused_while_it_is_read(api: Api) -> None:
+    with api.client.application.app_context():
+        limit = services().settings.api_max_body_bytes
+    body = b'{"email": {"recipients": [], ' + b", ".join(b'"k%d": "%s"' % (n, b"x" * 1000) for n in range(1_500))
+    assert len(body) < limit
+    with pytest.raises(JsonError, match="all but the recipients is longer than 1,000,000 characters"):
+        read_outline(io.BytesIO(body + b"}}"), fingerprint=False, max_header_chars=1_000_000)

@@ -1,0 +1,109 @@
+"""The web process itself, killed and cut off at the wrong moment."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from shared.ledger.db import Ledger
+from tests.integration.api.conftest import Api, email, key_of
+from tests.support.processes import ProcessStarter
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def black_hole() -> Iterator[str]:
+    """The address of a Redis that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+
+
+@pytest.fixture
+def unused_address(unused_port: int) -> str:
+    return f"127.0.0.1:{unused_port}"
+
+
+def start(process: ProcessStarter, address: str, **env: str) -> Any:
+    words = ["python", "-m", "gunicorn", "admin.wsgi:app", "--worker-class", "gthread", "--threads", "8"]
+    return process(
+        [*words, "--bind", address, "--no-control-socket"],
+        env={"EMAIL_FROM": "news@example.com", **env},
+        ready=f"http://{address}/healthz",
+    )
+
+
+def post(address: str, secret: str, body: bytes, **headers: str) -> tuple[int, Any]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    named |= {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+    with closing(http.client.HTTPConnection(address, timeout=30)) as connection:
+        connection.request("POST", "/api/v1/sends", body, named)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def test_a_web_process_killed_between_commit_and_enqueue_loses_nothing(
+    process: ProcessStarter, ledger: Ledger, redis_url: str, black_hole: str, unused_address: str
+) -> None:
+    secret = key_of(ledger, "acme")[2]
+    body = json.dumps(email()).encode()
+    running = start(process, unused_address, REDIS_URL=black_hole)
+
+    def submit_and_be_cut_off() -> None:
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            post(unused_address, secret, body, Idempotency_Key="k1")
+
+    def committed() -> Any:
+        with ledger.transaction() as connection:
+            return connection.execute("SELECT id, status FROM send").fetchone()
+
+    client = threading.Thread(target=submit_and_be_cut_off)
+    client.start()
+    wait_until(committed, what="the commit of the send")
+    running.kill()
+    client.join()
+    send, status = committed()
+    assert status == "pending"
+    again = start(process, unused_address, REDIS_URL=redis_url)
+    answered = post(unused_address, secret, body, Idempotency_Key="k1")
+    assert answered[0] == 202
+    assert answered[1]["id"] == str(send)
+    assert again.terminate() == 0
+
+
+def test_a_body_sent_in_chunks_is_taken_and_one_cut_short_is_not(
+    process: ProcessStarter, ledger: Ledger, redis_url: str, unused_address: str
+) -> None:
+    secret = key_of(ledger, "acme")[2]
+    start(process, unused_address, REDIS_URL=redis_url, API_MAX_BODY_BYTES="4096")
+    connection = http.client.HTTPConnection(unused_address, timeout=30)
+    headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+    body = json.dumps(email()).encode()
+    connection.request("POST", "/api/v1/sends", iter([body[:10], body[10:]]), headers, encode_chunked=True)
+    response = connection.getresponse()
+    assert (response.status, response.read() != b"") == (202, True)
+    connection.request("POST", "/api/v1/sends", iter([b" " * 3_000] * 2), headers, encode_chunked=True)
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["status"]) == (413, 413)
+    connection.close()
+    host, _, port = unused_address.partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        raw.sendall(f"POST /api/v1/sends HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 100\r\n\r\n{{}}".encode())
+        raw.shutdown(socket.SHUT_WR)
+        assert b" 400 " in raw.recv(100)
+
+
+def test_a_restarted_postgres_costs_nobody_an_error(api: Api, ledger: Ledger) -> None:
+    assert api.get("/sends").status_code == 200
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert api.get("/sends").status_code == 200
+    assert api.submit(email()).status_code == 202
