@@ -7,6 +7,7 @@ from admin.cli.installation import config, docs, release
 from admin.cli.loadtest import loadtest
 from admin.cli.send import send
 from admin.cli.sends import cancel, list_sends, pause, resume, show
+from admin.cli.suppressions import suppression
 from admin.cli.tenants import key, tenant
 
 
@@ -16,6 +17,21 @@ def main() -> None:
     """Tidings delivers notifications. Sends go through its API; tenants, keys and set-up through its ledger."""
 
 
-_COMMANDS = (send, show, list_sends, cancel, pause, resume, tenant, key, inbox, loadtest, release, config, docs)
+_COMMANDS = (
+    send,
+    show,
+    list_sends,
+    cancel,
+    pause,
+    resume,
+    tenant,
+    key,
+    suppression,
+    inbox,
+    loadtest,
+    release,
+    config,
+    docs,
+)
 for command in _COMMANDS:
     main.add_command(command)

@@ -1,4 +1,6 @@
 import json
+import re
+from pathlib import Path
 from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
@@ -13,8 +15,8 @@ from tests.support.processes import answers
 
 @pytest.fixture
 def tidings(database_url: str, redis_url: str):  # type: ignore[no-untyped-def]  # a plain function
-    def run(*words: str) -> Result:
-        return CliRunner().invoke(main, words, env={"DATABASE_URL": database_url, "REDIS_URL": redis_url})
+    def run(*words: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(main, words, input=stdin, env={"DATABASE_URL": database_url, "REDIS_URL": redis_url})
 
     return run
 
@@ -53,6 +55,38 @@ def test_what_cannot_be_done_is_said_in_a_sentence(tidings, words: tuple[str, ..
 
     assert result.exit_code == 1
     assert said in result.stderr
+
+
+def test_addresses_on_the_suppression_list_are_not_written_to_until_they_are_taken_off(
+    installation: Installation, tmp_path: Path
+) -> None:
+    installation.work()
+    listed = tmp_path / "opted-out.txt"
+    listed.write_text("ADA@example.com\n\n")
+
+    def books() -> str:
+        people = "email\nada@example.com\ngrace@example.com\n"
+        return installation.tidings("send", "--csv", "-", "--subject", "x", "--text", "y", stdin=people).stdout
+
+    assert "1 on the list of demo" in installation.tidings("suppression", "add", "demo", str(listed)).stdout
+    shown = installation.tidings("suppression", "list", "demo").stdout
+    assert shown.startswith("email\ta***@e***.com\t")
+    assert re.search(r"e-mail +2 +1 +1 +0", books())
+    removed = installation.tidings(
+        "suppression", "remove", "demo", stdin="ada@example.com\nnobody@example.com\n"
+    ).stdout
+    assert "1 taken off the list of demo; 1 were not on it" in removed
+    assert re.search(r"e-mail +2 +2 +0", books())
+
+
+def test_a_list_with_a_line_that_is_no_address_changes_nothing(tidings) -> None:  # type: ignore[no-untyped-def]
+    tidings("tenant", "create", "demo", "--region", "CA")
+    result = tidings("suppression", "add", "demo", "--sms", stdin="604 555 0123\nsomebody\n")
+
+    assert result.exit_code == 1
+    assert "line 2 " in result.stderr
+    assert "somebody" not in result.output
+    assert tidings("suppression", "list", "demo").stdout == ""
 
 
 def test_release_migrates_an_empty_database_and_may_be_run_again(empty_database_url: str) -> None:
