@@ -213,7 +213,6 @@ def _commit(
         valid_until=header.valid_until,
     )
     with services.ledger.transaction() as connection:
-        acceptance.begin(connection)
         for channel, chunk in stream:
             if stream.faults.count:
                 raise _RefusedError

@@ -18,7 +18,6 @@ from shared.domain.states import Channel, DeliveryStatus, Lane, Mode
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
-_BEGIN = statement("begin_acceptance")
 _COPY_DELIVERIES = statement("copy_deliveries")
 _INSERT_SEND = statement("insert_send")
 _INSERT_BATCHES = statement("insert_batches")
@@ -67,15 +66,10 @@ class ChannelRows:
     failed: Counter[int] = field(default_factory=Counter)
 
 
-def begin(connection: Connection) -> None:
-    """Prepare the transaction for a COPY that is fed for longer than an ordinary statement may take."""
-    connection.execute(_BEGIN)
-
-
 def store_rows(
     connection: Connection, *, send_id: UUID, channel: Channel, rows: Iterable[AcceptedRow], now: datetime
 ) -> None:
-    """Store deliveries. An exception of `rows` ends the COPY and with it the transaction."""
+    """Store a chunk of deliveries; `now` is when those with an error are settled."""
     send = str(send_id)
     owed, failed = DeliveryStatus.OWED.value, DeliveryStatus.FAILED.value
     with connection.cursor().copy(_COPY_DELIVERIES) as copy:

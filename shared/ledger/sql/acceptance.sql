@@ -1,11 +1,6 @@
--- name: begin_acceptance
--- First statement of an acceptance. One COPY of a large submission is fed while it is being validated, which may
--- take longer than any other statement; the time-out below still ends one that stands still for ever.
-SET LOCAL statement_timeout = '30min';
-
 -- name: copy_deliveries
--- Rows of a submission being accepted; invisible until the send is committed with them. Fed by COPY: no count of
--- bind parameters limits it.
+-- A chunk of a submission's rows; invisible until the send is committed with them. COPY has no bind parameters whose
+-- number could limit it, and a chunk stays below the ordinary statement time-out.
 COPY delivery (send_id, row_no, channel, status, address, params, reference, segments, settled_at, last_error)
 FROM STDIN;
 
