@@ -170,6 +170,9 @@ class Batch(Base):
     suppressed: Mapped[int] = mapped_column(server_default=text("0"))
     cancelled: Mapped[int] = mapped_column(server_default=text("0"))
     expired: Mapped[int] = mapped_column(server_default=text("0"))
+    #: Of the unsure, those whose outcome is still being proved; `prove_at` is the earliest of their times.
+    proving: Mapped[int] = mapped_column(server_default=text("0"))
+    prove_at: Mapped[datetime | None]
 
     __table_args__ = (
         CheckConstraint(_one_of("channel", Channel), name="channel"),
@@ -183,7 +186,8 @@ class Batch(Base):
         CheckConstraint(
             "(holder IS NULL) = (leased_at IS NULL) AND (holder IS NULL) = (chain_no IS NULL)", name="lease"
         ),
-        CheckConstraint("settled_at IS NULL OR owed + sending + retrying = 0", name="settled_at"),
+        CheckConstraint("settled_at IS NULL OR owed + sending + retrying + proving = 0", name="settled_at"),
+        CheckConstraint("proving BETWEEN 0 AND unsure AND (proving = 0) = (prove_at IS NULL)", name="proving"),
         Index(
             "ix_batch_due",
             "send_id",
@@ -193,6 +197,7 @@ class Batch(Base):
             postgresql_where=text("holder IS NULL AND due_at IS NOT NULL"),
         ),
         Index("ix_batch_open", "send_id", "batch_no", postgresql_where=text("settled_at IS NULL")),
+        Index("ix_batch_prove", "prove_at", postgresql_where=text("prove_at IS NOT NULL")),
         Index("ix_batch_held", "holder", postgresql_where=text("holder IS NOT NULL")),
         {"postgresql_with": {"fillfactor": "70"}},
     )
@@ -221,6 +226,8 @@ class Delivery(Base):
     provider_ref: Mapped[str | None]
     last_error: Mapped[str | None]
     receipt_status: Mapped[str | None]
+    prove_at: Mapped[datetime | None]
+    prove_count: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
 
     __table_args__ = (
         CheckConstraint(_one_of("status", DeliveryStatus), name="status"),
@@ -229,6 +236,7 @@ class Delivery(Base):
         CheckConstraint("(status IN ('owed', 'sending', 'retrying')) = (settled_at IS NULL)", name="settled_at"),
         CheckConstraint("status <> 'retrying' OR next_attempt_at IS NOT NULL", name="retrying"),
         CheckConstraint("status IN ('owed', 'retrying') OR next_attempt_at IS NULL", name="next_attempt_at"),
+        CheckConstraint("prove_at IS NULL OR status = 'unsure'", name="prove_at"),
         CheckConstraint("char_length(last_error) <= 1024", name="last_error"),
         {"postgresql_with": {"fillfactor": "70"}},
     )
@@ -382,3 +390,110 @@ class PeriodicSlot(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     slot: Mapped[int] = mapped_column(BigInteger)
     claimed_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+
+class Receipt(Base):
+    """
+    Append-only: what a provider reported about a message after taking it.
+
+    Kept even when it comes before our own record of the call; the delivery's `receipt_status` only moves forward.
+    """
+
+    __tablename__ = "receipt"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    send_id: Mapped[UUID]
+    row_no: Mapped[int]
+    provider: Mapped[str]
+    provider_ref: Mapped[str | None]
+    status: Mapped[str]
+    code: Mapped[str | None]
+    received_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+    __table_args__ = (Index("ix_receipt_delivery", "send_id", "row_no"),)
+
+
+class RecoveryPass(Base):
+    """One pass of the reconciler; `counts` is {kind: {found, retried, requeued, given_up}}."""
+
+    __tablename__ = "recovery_pass"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    worker: Mapped[str]
+    fence: Mapped[int] = mapped_column(BigInteger)
+    started_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    ended_at: Mapped[datetime | None]
+    counts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    error: Mapped[str | None]
+
+    __table_args__ = (Index("ix_recovery_pass_started_at", text("started_at DESC")),)
+
+
+class Operation(Base):
+    """
+    A person's bulk action on a frozen set of deliveries (its items), done in the background in chunks.
+
+    `as_of` is the cut-off of the preview: what came later is not in the set.
+    """
+
+    __tablename__ = "operation"
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    status: Mapped[str]
+    operator: Mapped[str]
+    reason: Mapped[str | None]
+    filter: Mapped[dict[str, Any]]
+    accepts_duplicates: Mapped[bool] = mapped_column(server_default=text("false"))
+    as_of: Mapped[datetime]
+    run_at: Mapped[datetime]
+    total: Mapped[int]
+    done: Mapped[int] = mapped_column(server_default=text("0"))
+    skipped: Mapped[int] = mapped_column(server_default=text("0"))
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint("kind IN ('requeue', 'discard')", name="kind"),
+        CheckConstraint("status IN ('scheduled', 'running', 'stopped', 'undone', 'done')", name="status"),
+        CheckConstraint("(status IN ('stopped', 'undone', 'done')) = (ended_at IS NOT NULL)", name="ended_at"),
+        CheckConstraint("done + skipped <= total", name="counts"),
+        Index("ix_operation_open", "run_at", postgresql_where=text("status IN ('scheduled', 'running')")),
+    )
+
+
+class OperationItem(Base):
+    """One delivery of an operation's frozen set; `epoch` is the delivery's when the set was made: its guard."""
+
+    __tablename__ = "operation_item"
+    operation_id: Mapped[UUID] = mapped_column(ForeignKey("operation.id"), primary_key=True)
+    send_id: Mapped[UUID] = mapped_column(primary_key=True)
+    row_no: Mapped[int] = mapped_column(Integer, primary_key=True)
+    epoch: Mapped[int] = mapped_column(SmallInteger)
+    result: Mapped[str | None]
+
+    __table_args__ = (
+        CheckConstraint("result IN ('done', 'skipped')", name="result"),
+        Index(
+            "ix_operation_item_open",
+            "operation_id",
+            "send_id",
+            "row_no",
+            postgresql_where=text("result IS NULL"),
+        ),
+    )
+
+
+class Audit(Base):
+    """Append-only: who did what, why, and what came of it. No address is in it."""
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    operator: Mapped[str]
+    action: Mapped[str]
+    target: Mapped[str]
+    reason: Mapped[str | None]
+    count: Mapped[int | None]
+    result: Mapped[str]
+    detail: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (Index("ix_audit_at", text("at DESC")),)

@@ -1,0 +1,158 @@
+"""Recovery: proving what is unsure, receipts, passes of the reconciler, bulk operations, audit."""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision = "0002_pre_recovery"
+down_revision = "0001_pre_ledger"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("operator", sa.Text(), nullable=False),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("count", sa.Integer(), nullable=True),
+        sa.Column("result", sa.Text(), nullable=False),
+        sa.Column("detail", postgresql.JSONB(astext_type=sa.Text()), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
+    )
+    op.create_index("ix_audit_at", "audit", [sa.literal_column("at DESC")], unique=False)
+    op.create_table(
+        "operation",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("operator", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("filter", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("accepts_duplicates", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("as_of", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("run_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("total", sa.Integer(), nullable=False),
+        sa.Column("done", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("skipped", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.CheckConstraint(
+            "(status IN ('stopped', 'undone', 'done')) = (ended_at IS NOT NULL)", name=op.f("ck_operation_ended_at")
+        ),
+        sa.CheckConstraint("kind IN ('requeue', 'discard')", name=op.f("ck_operation_kind")),
+        sa.CheckConstraint(
+            "status IN ('scheduled', 'running', 'stopped', 'undone', 'done')", name=op.f("ck_operation_status")
+        ),
+        sa.CheckConstraint("done + skipped <= total", name=op.f("ck_operation_counts")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_operation")),
+    )
+    op.create_index(
+        "ix_operation_open",
+        "operation",
+        ["run_at"],
+        unique=False,
+        postgresql_where=sa.text("status IN ('scheduled', 'running')"),
+    )
+    op.create_table(
+        "receipt",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("send_id", sa.Uuid(), nullable=False),
+        sa.Column("row_no", sa.Integer(), nullable=False),
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("provider_ref", sa.Text(), nullable=True),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("code", sa.Text(), nullable=True),
+        sa.Column("received_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_receipt")),
+    )
+    op.create_index("ix_receipt_delivery", "receipt", ["send_id", "row_no"], unique=False)
+    op.create_table(
+        "recovery_pass",
+        sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=False),
+        sa.Column("fence", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column(
+            "counts", postgresql.JSONB(astext_type=sa.Text()), server_default=sa.text("'{}'::jsonb"), nullable=False
+        ),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_recovery_pass")),
+    )
+    op.create_index(
+        "ix_recovery_pass_started_at", "recovery_pass", [sa.literal_column("started_at DESC")], unique=False
+    )
+    op.create_table(
+        "operation_item",
+        sa.Column("operation_id", sa.Uuid(), nullable=False),
+        sa.Column("send_id", sa.Uuid(), nullable=False),
+        sa.Column("row_no", sa.Integer(), nullable=False),
+        sa.Column("epoch", sa.SmallInteger(), nullable=False),
+        sa.Column("result", sa.Text(), nullable=True),
+        sa.CheckConstraint("result IN ('done', 'skipped')", name=op.f("ck_operation_item_result")),
+        sa.ForeignKeyConstraint(["operation_id"], ["operation.id"], name=op.f("fk_operation_item_operation_id")),
+        sa.PrimaryKeyConstraint("operation_id", "send_id", "row_no", name=op.f("pk_operation_item")),
+    )
+    op.create_index(
+        "ix_operation_item_open",
+        "operation_item",
+        ["operation_id", "send_id", "row_no"],
+        unique=False,
+        postgresql_where=sa.text("result IS NULL"),
+    )
+    op.add_column("batch", sa.Column("proving", sa.Integer(), server_default=sa.text("0"), nullable=False))
+    op.add_column("batch", sa.Column("prove_at", sa.DateTime(timezone=True), nullable=True))
+    op.create_index(
+        "ix_batch_prove", "batch", ["prove_at"], unique=False, postgresql_where=sa.text("prove_at IS NOT NULL")
+    )
+    op.add_column("delivery", sa.Column("prove_at", sa.DateTime(timezone=True), nullable=True))
+    op.add_column("delivery", sa.Column("prove_count", sa.SmallInteger(), server_default=sa.text("0"), nullable=False))
+    # NOT VALID first: existing rows meet the rules by their defaults, and no scan holds the lock.
+    op.execute(
+        "ALTER TABLE delivery ADD CONSTRAINT ck_delivery_prove_at CHECK (prove_at IS NULL OR status = 'unsure') NOT VALID"
+    )
+    op.execute("ALTER TABLE delivery VALIDATE CONSTRAINT ck_delivery_prove_at")
+    op.execute(
+        "ALTER TABLE batch ADD CONSTRAINT ck_batch_proving"
+        " CHECK (proving BETWEEN 0 AND unsure AND (proving = 0) = (prove_at IS NULL)) NOT VALID"
+    )
+    op.execute("ALTER TABLE batch VALIDATE CONSTRAINT ck_batch_proving")
+    op.execute("ALTER TABLE batch DROP CONSTRAINT ck_batch_settled_at")
+    op.execute(
+        "ALTER TABLE batch ADD CONSTRAINT ck_batch_settled_at"
+        " CHECK (settled_at IS NULL OR owed + sending + retrying + proving = 0) NOT VALID"
+    )
+    op.execute("ALTER TABLE batch VALIDATE CONSTRAINT ck_batch_settled_at")
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE batch DROP CONSTRAINT ck_batch_settled_at")
+    op.execute(
+        "ALTER TABLE batch ADD CONSTRAINT ck_batch_settled_at"
+        " CHECK (settled_at IS NULL OR owed + sending + retrying = 0)"
+    )
+    op.execute("ALTER TABLE batch DROP CONSTRAINT ck_batch_proving")
+    op.execute("ALTER TABLE delivery DROP CONSTRAINT ck_delivery_prove_at")
+    op.drop_column("delivery", "prove_count")
+    op.drop_column("delivery", "prove_at")
+    op.drop_index("ix_batch_prove", table_name="batch", postgresql_where=sa.text("prove_at IS NOT NULL"))
+    op.drop_column("batch", "prove_at")
+    op.drop_column("batch", "proving")
+    op.drop_index("ix_operation_item_open", table_name="operation_item", postgresql_where=sa.text("result IS NULL"))
+    op.drop_table("operation_item")
+    op.drop_index("ix_recovery_pass_started_at", table_name="recovery_pass")
+    op.drop_table("recovery_pass")
+    op.drop_index("ix_receipt_delivery", table_name="receipt")
+    op.drop_table("receipt")
+    op.drop_index(
+        "ix_operation_open", table_name="operation", postgresql_where=sa.text("status IN ('scheduled', 'running')")
+    )
+    op.drop_table("operation")
+    op.drop_index("ix_audit_at", table_name="audit")
+    op.drop_table("audit")
