@@ -17,7 +17,7 @@ from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import ChainKey, SendContent
 from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.deliveries import Claim, ClaimedDelivery
-from workers.actors.render import renderer
+from workers.actors.render import RenderError, renderer
 from workers.actors.senders import Sender, Senders
 from workers.actors.window import Window
 from workers.middleware.runtime import Runtime
@@ -47,6 +47,7 @@ class Chain:
     send: SendContent
     _worker: UUID = field(init=False)
     _held: dict[int, int] = field(default_factory=dict)
+    _window: Window | None = None
 
     def run(self) -> None:
         """Work until there is a reason to stop; batches are given back whatever happens."""
@@ -71,6 +72,8 @@ class Chain:
         while True:
             try:
                 with self.runtime.ledger.autocommit() as connection:
+                    if self._window is not None:
+                        self._window.settle_unrecorded(connection)
                     batches.release(connection, self.key, worker=self._worker)
                     if not successor:
                         chains.end(connection, self.key, token=self.token)
@@ -85,14 +88,19 @@ class Chain:
     def _work(self) -> bool:
         """Make windows; True when a successor goes on."""
         sender = self.senders.sender(self.key.channel, self.send.mode)
-        render = renderer(self.send, self.key.channel, default_sender=self.runtime.settings.email_from)
+        try:
+            render = renderer(self.send, self.key.channel, default_sender=self.runtime.settings.email_from)
+        except RenderError as error:
+            with self.runtime.ledger.autocommit() as connection:
+                chains.pause(connection, self.send.id, reason=str(error))
+            return False
         until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
         while True:
             if self.runtime.draining or time.monotonic() >= until:
                 if self._hand_over():
                     return True
                 until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
-            if self.runtime.draining or not self.runtime.lease.holds():
+            if self.runtime.draining or not self.runtime.lease.holds(self._worker):
                 return False
             entered = self._enter(sender)
             if entered is None:
@@ -103,7 +111,9 @@ class Chain:
                 if not rows:
                     return False
                 claim = Claim(self.send.id, self.key.channel, claim_id, rows[0].attempt_at, sender.provider.name)
-                Window(self.runtime, sender, entered, self.send, claim, render, took_at).run(rows)
+                self._window = Window(self.runtime, self._worker, sender, entered, self.send, claim, render, took_at)
+                self._window.run(rows)
+                self._window = None
             finally:
                 sender.guards.leave(entered)
 

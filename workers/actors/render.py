@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from shared.domain.ids import delivery_key
-from shared.domain.merge import MissingParam, Template, compile_template
+from shared.domain.merge import MissingParam, Template, TemplateError, compile_template
 from shared.domain.states import Channel
 from shared.ledger.chains import SendContent
 from shared.ledger.deliveries import ClaimedDelivery
@@ -19,7 +19,7 @@ Render = Callable[[ClaimedDelivery], Message]
 
 
 class RenderError(Exception):
-    """A row cannot be rendered although it was accepted; permanent for that row."""
+    """What was accepted cannot be rendered: permanent for a row, a reason to pause for a whole send."""
 
 
 def renderer(send: SendContent, channel: Channel, *, default_sender: str | None) -> Render:
@@ -81,4 +81,7 @@ def _sms(send: SendContent, content: dict[str, Any], sender: str | None) -> Rend
 
 @lru_cache(maxsize=4 * _KEPT)
 def _compiled(send_id: UUID, part: str, source: str, kind: Any) -> Template:  # noqa: ARG001  # ids make the key cheap to compare
-    return compile_template(source, kind=kind)
+    try:
+        return compile_template(source, kind=kind)
+    except TemplateError as error:
+        raise RenderError(f"the {part} template is no longer understood: {error}") from error

@@ -4,10 +4,12 @@ import logging
 import random
 import time
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from uuid import uuid4
+from uuid import UUID, uuid4
+
+import psycopg
 
 from shared.coordination.circuit import Probe
 from shared.coordination.guard import Entered
@@ -59,6 +61,7 @@ class Window:
     """
 
     runtime: Runtime
+    worker: UUID
     sender: Sender
     entered: Entered
     send: SendContent
@@ -76,9 +79,13 @@ class Window:
     _suppressed: list[str] = field(default_factory=list)
     _poison: set[str] = field(default_factory=set)
     _pause_reason: str | None = None
+    _misconfigured: str | None = None
+    _took: bool = False
+    _rows: Sequence[ClaimedDelivery] = ()
 
     def run(self, rows: Sequence[ClaimedDelivery]) -> None:
         """Make the calls and record what they came to; the guards are left by the caller."""
+        self._rows = rows
         calls: list[ClaimedDelivery] = []
         messages: list[Message] = []
         for row in rows:
@@ -90,7 +97,7 @@ class Window:
                 calls.append(row)
             except RenderError as error:
                 self._settle(row, Permanent(Scope.MESSAGE, "render_failed", str(error)), called=False)
-        if not self.runtime.lease.holds():
+        if not self.runtime.lease.holds(self.worker):
             # Somebody else may hold these rows by now: the last look before the first byte.
             for row in calls:
                 self._settle(row, NotAttempted("the lease ran out before the call"), called=False)
@@ -180,19 +187,13 @@ class Window:
         elif decision.circuit is CircuitMark.FAILURE:
             self._failures += first
         if isinstance(outcome, Accepted):
-            self.provider_took_at = now
+            self.provider_took_at, self._took = now, True
         elif isinstance(outcome, Throttled) and outcome.scope is Scope.PROVIDER and decision.gate_s is not None:
             self.sender.guards.throttle(decision.gate_s)
         elif decision.circuit is CircuitMark.ISOLATE and isinstance(outcome, Configuration):
             text = mask_text(outcome.detail)
             self.sender.guards.isolate(self.entered, reason=text, code=outcome.code)
-            with self.runtime.ledger.autocommit() as connection:
-                providers.note_misconfigured(
-                    connection,
-                    provider=self.claim.provider,
-                    credential=self.sender.provider.credential,
-                    error=f"{outcome.code}: {text}"[:1024],
-                )
+            self._misconfigured = f"{outcome.code}: {text}"[:1024]
 
     def _note(self, row: ClaimedDelivery, outcome: Outcome, decision: Decision) -> None:
         if isinstance(outcome, Suppressed):
@@ -247,12 +248,29 @@ class Window:
             for result in late:
                 deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
             self._record_around(connection, results)
-        self._results, self._suppressed, self._pause_reason = [], [], None
+        self._results, self._suppressed = [], []
+        self._pause_reason = self._misconfigured = None
+        self._took = False
         self._poison.clear()
         self._signatures.clear()
         ended, self._calls = self._calls, 0
         self.sender.guards.report(self.entered, ended=ended, successes=self._successes, failures=self._failures)
         self._successes = self._failures = 0
+
+    def settle_unrecorded(self, connection: Connection) -> None:
+        """
+        Leave no row of a window that ended in an exception `sending`: nobody else may touch it while we live.
+
+        What is known is recorded if it can be; for the rest a call may have been made, so it becomes unsure.
+        Rows that were recorded in time are no longer under the claim, and stay as they are.
+        """
+        with suppress(psycopg.DataError, psycopg.IntegrityError):
+            for result in deliveries.record(connection, self.claim, self._results):
+                deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
+        self._results = []
+        for row in self._rows:
+            self._settle(row, Ambiguous("not_recorded", "the outcome could not be recorded; see the log"), called=False)
+        deliveries.record(connection, self.claim, self._results)
 
     def _record_around(self, connection: Connection, results: Sequence[Result]) -> None:
         """What a group changes beside its rows: groups of failures, suppressions, pauses, the provider's state."""
@@ -280,8 +298,15 @@ class Window:
             chains.pause_poisoned(connection, self.send.id, signature=signature, most=most, reason=reason)
         if self._pause_reason is not None:
             chains.pause(connection, self.send.id, reason=self._pause_reason)
-        if self.provider_took_at is not None:
+        if self._took:
             self._note_accepted(connection)
+        if self._misconfigured is not None:
+            providers.note_misconfigured(
+                connection,
+                provider=self.claim.provider,
+                credential=self.sender.provider.credential,
+                error=self._misconfigured,
+            )
 
     def _note_accepted(self, connection: Connection) -> None:
         key = (self.claim.provider, self.sender.provider.credential)

@@ -34,14 +34,14 @@ class WorkerLease:
         """Register, waiting for Postgres as long as it takes, and keep renewing."""
         self._thread.start()
 
-    def holds(self) -> bool:
-        """Whether what this process leased is still its own."""
-        return time.monotonic() < self._until
+    def holds(self, worker: UUID) -> bool:
+        """Whether what this process leased as `worker` is still its own; never again once that lease was lost."""
+        return worker == self.worker and time.monotonic() < self._until
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the first registration; False when it did not come in time."""
         deadline = time.monotonic() + timeout_s
-        while not self.holds():
+        while time.monotonic() >= self._until:
             if time.monotonic() > deadline or self._stop.wait(0.05):
                 return False
         return True
