@@ -14,6 +14,8 @@ from shared.settings import Settings
 db = SQLAlchemy(metadata=Base.metadata)
 
 _NAME = "tidings"
+#: Seconds a request waits for a connection before it is told to come again: its thread is needed for others.
+_PATIENCE_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def install(app: Flask, settings: Settings) -> Services:
     )
     services = Services(
         settings=settings,
-        ledger=Ledger(url, size=settings.db_pool_size, name="tidings-web"),
+        ledger=Ledger(url, size=settings.db_pool_size, name="tidings-web", patience_s=_PATIENCE_S),
         jobs=Jobs(broker),
     )
     services.ledger.open()

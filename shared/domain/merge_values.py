@@ -29,8 +29,8 @@ _MAX_DIGITS = 200
 
 _NOT_NAME = re.compile(r"[\W_]+")
 
-#: Texts that make a condition false, since a CSV can only spell `false` and `0` as text.
-_FALSE_TEXTS = frozenset({"", "0", "false"})
+#: Texts that make a condition false, since a CSV can only spell `false` and `0` as text; 0.00 is 0 too.
+_FALSE_TEXT = re.compile(r"\s*(?:[-+]?0+(?:\.0*)?(?:e[-+]?\d+)?|[-+]?\.0+|false)?\s*", re.IGNORECASE | re.ASCII)
 
 
 @lru_cache(maxsize=4096)
@@ -120,12 +120,12 @@ def holds(value: object) -> bool:
     Say whether `{% if name %}` is true of a value.
 
     False are: missing or null, empty text or only spaces, false and 0, also as the text a CSV carries
-    ("FALSE", "0").
+    ("FALSE", "0", "0.00").
     """
     if value is None:
         return False
     if isinstance(value, str):
-        return value.strip().lower() not in _FALSE_TEXTS
+        return bool(value.strip()) and _FALSE_TEXT.fullmatch(value) is None
     return bool(value)
 
 

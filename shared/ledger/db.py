@@ -48,17 +48,17 @@ class Ledger:
     """
     The pool of one process.
 
-    Connections are checked before use (a restarted Postgres costs nobody an error), rolled back and reset
+    `patience_s` is how long a caller waits for a connection. Connections are checked before use (a restarted Postgres costs nobody an error), rolled back and reset
     after it. `transaction()` commits at the end of its block and rolls back on an exception.
     """
 
-    def __init__(self, url: str, *, size: int, name: str) -> None:
+    def __init__(self, url: str, *, size: int, name: str, patience_s: float = 10.0) -> None:
         self.pool: ConnectionPool[Connection] = ConnectionPool(
             conninfo(url),
             min_size=0,
             max_size=size,
             open=False,
-            timeout=10.0,
+            timeout=patience_s,
             max_idle=120.0,
             check=ConnectionPool.check_connection,
             configure=_configure,
