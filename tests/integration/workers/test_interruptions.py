@@ -1,0 +1,403 @@
+"""What happens in the middle: cancel, pause, drain, a lost lease, a store that goes away. Nobody is sent to twice."""
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from admin.local.place import make_private, server_account
+from admin.local.postgres import Postgres
+from admin.local.tether import Tether
+from shared.coordination.guard import Entered
+from shared.domain.outcome import Accepted, Outcome
+from shared.domain.retry import RetryPolicy
+from shared.domain.states import Channel, Lane, Mode, SendStatus
+from shared.jobs import QueueName
+from shared.ledger import batches, chains, deliveries, sends
+from shared.ledger.chains import ChainKey
+from shared.ledger.db import Ledger
+from shared.ledger.deliveries import Claim, ClaimedDelivery
+from shared.ledger.migrate import upgrade
+from tests.integration.coordination.conftest import LonelyRedis, lonely_redis
+from tests.integration.workers.ches import calls, serve, taken
+from tests.integration.workers.conftest import MakeWorker, ches_settings
+from tests.integration.workers.inprocess import InProcess, make_settings
+from tests.support.books import assert_books_balance
+from tests.support.factories import MadeSend, counts, make_send, send_status
+from tests.support.ledger_rows import attempts, delivery, one, scalar
+from tests.support.scripted_http import HANG, Pause, Received, ScriptedHttp, Step
+from tests.support.waiting import wait_until
+from workers.actors.chain import Chain
+from workers.actors.render import renderer
+from workers.actors.senders import Sender, Senders
+from workers.actors.window import Window
+from workers.middleware.runtime import Runtime
+from workers.providers.protocol import Message, Provider
+
+SENDING = SendStatus.SENDING
+__all__ = ["lonely_redis"]  # a fixture of another folder
+
+
+def at_the_nth_call(number: int, act: Callable[[], object]) -> Callable[[Received], Step]:
+    """Take every message; while the nth is being answered, do something."""
+    lock = threading.Lock()
+    seen = [0]
+
+    def step(request: Received) -> Step:
+        with lock:
+            seen[0] += 1
+            mine = seen[0]
+        if mine == number:
+            act()
+        return taken(request)
+
+    return step
+
+
+@pytest.fixture
+def narrow(make_worker: MakeWorker, provider: ScriptedHttp) -> InProcess:
+    """Windows of five calls."""
+    return make_worker(**ches_settings(provider), window_max=5, batch_size=5)
+
+
+def tenant_of(ledger: Ledger) -> int:
+    return int(scalar(ledger, "SELECT id FROM tenant"))
+
+
+def test_a_cancel_in_mid_send_stops_it_within_the_window_under_way(
+    ledger: Ledger, narrow: InProcess, provider: ScriptedHttp
+) -> None:
+    send = make_send(ledger, count=50, batch_size=5, status=SENDING)
+
+    def cancel() -> None:
+        with ledger.autocommit() as connection:
+            assert sends.cancel(connection, tenant_id=tenant_of(ledger), send_id=send.id)
+
+    serve(provider, otherwise=at_the_nth_call(12, cancel))
+    narrow.run(send)
+    assert sum(calls(provider).values()) == 15
+    narrow.tick()
+    assert counts(ledger, send.id) == {"sent": 15, "cancelled": 35}
+    assert one(ledger, "SELECT settled_counts FROM send")["settled_counts"]["email"]["cancelled"] == 35
+    narrow.tick()
+    narrow.work_off()
+    assert sum(calls(provider).values()) == 15
+
+
+def test_a_pause_in_mid_send_stops_it_within_the_window_and_resuming_sends_the_rest_once(
+    ledger: Ledger, narrow: InProcess, provider: ScriptedHttp
+) -> None:
+    send = make_send(ledger, count=20, batch_size=5, status=SENDING)
+
+    def pause() -> None:
+        with ledger.autocommit() as connection:
+            assert sends.pause(connection, tenant_id=tenant_of(ledger), send_id=send.id, reason="wait")
+
+    serve(provider, otherwise=at_the_nth_call(3, pause))
+    narrow.run(send)
+    assert counts(ledger, send.id) == {"sent": 5, "owed": 15}
+    narrow.tick()
+    assert narrow.work_off() == 0
+    with ledger.autocommit() as connection:
+        assert sends.resume(connection, tenant_id=tenant_of(ledger), send_id=send.id)
+    narrow.tick()
+    narrow.work_off()
+    assert counts(ledger, send.id) == {"sent": 20}
+    assert set(calls(provider).values()) == {1}
+
+
+def test_a_send_that_expires_in_mid_send_calls_nobody_more_and_settles_the_rest(
+    ledger: Ledger, narrow: InProcess, provider: ScriptedHttp
+) -> None:
+    send = make_send(ledger, count=20, batch_size=5, status=SENDING, valid_until="1 hour")
+
+    def expire() -> None:
+        with ledger.autocommit() as connection:
+            connection.execute("UPDATE send SET valid_until = now() - interval '1 second'")
+
+    serve(provider, otherwise=at_the_nth_call(3, expire))
+    narrow.run(send)
+    narrow.tick()
+    assert counts(ledger, send.id) == {"sent": 5, "expired": 15}
+    assert send_status(ledger, send.id) == "completed"
+
+
+def test_a_chain_whose_time_is_up_hands_over_to_a_successor_behind_the_others(
+    ledger: Ledger, make_worker: MakeWorker, provider: ScriptedHttp
+) -> None:
+    worker = make_worker(**ches_settings(provider), window_max=5, batch_size=5, chain_budget_ms=100)
+    serve(provider, otherwise=lambda request: [Pause(0.06), *taken(request)])
+    send = make_send(ledger, count=40, batch_size=5, status=SENDING)
+    worker.start(send)
+    assert worker.work_off(most=1) == 1
+    assert 0 < counts(ledger, send.id)["sent"] < 40
+    assert len(worker.messages(QueueName.EMAIL_BULK)) == 1
+    assert scalar(ledger, "SELECT count(*) FROM batch WHERE holder IS NOT NULL") == 0
+    worker.work_off()
+    assert counts(ledger, send.id) == {"sent": 40}
+
+
+def test_a_draining_process_finishes_its_window_gives_the_rest_back_and_leaves_a_successor(
+    ledger: Ledger, narrow: InProcess, make_worker: MakeWorker, provider: ScriptedHttp
+) -> None:
+    send = make_send(ledger, count=30, batch_size=5, status=SENDING)
+    serve(provider, otherwise=at_the_nth_call(8, narrow.runtime.begin_drain))
+    narrow.run(send)
+    assert counts(ledger, send.id) == {"sent": 10, "owed": 20}
+    assert scalar(ledger, "SELECT count(*) FROM batch WHERE holder IS NOT NULL") == 0
+    second = make_worker(**ches_settings(provider))
+    second.tick()
+    second.work_off()
+    assert counts(ledger, send.id) == {"sent": 30}
+    assert set(calls(provider).values()) == {1}
+
+
+def test_calls_that_outlast_the_drain_are_cut_and_unsure(
+    ledger: Ledger, make_worker: MakeWorker, provider: ScriptedHttp
+) -> None:
+    worker = make_worker(**ches_settings(provider), queue_shutdown_drain_ms=2_100)
+    send = make_send(ledger, count=3, status=SENDING)
+
+    def hang(_: Received) -> Step:
+        worker.runtime.begin_drain()
+        return [HANG]
+
+    serve(provider, {"person1": hang})
+    worker.run(send)
+    assert counts(ledger, send.id) == {"sent": 2, "unsure": 1}
+    [attempt] = attempts(ledger, send.id, 2)
+    assert attempt["code"] == "call_cut"
+
+
+def test_a_lease_lost_before_the_calls_sends_nothing_and_the_rows_are_there_for_another(
+    ledger: Ledger, ches: InProcess, make_worker: MakeWorker, provider: ScriptedHttp
+) -> None:
+    send = make_send(ledger, count=3, status=SENDING)
+    make_window(ches, send, before_the_calls=ches.runtime.lease.close)
+    assert calls(provider) == {}
+    assert counts(ledger, send.id) == {"owed": 3}
+    second = make_worker(**ches_settings(provider))
+    second.tick()
+    second.work_off()
+    assert counts(ledger, send.id) == {"sent": 3}
+    assert set(calls(provider).values()) == {1}
+
+
+def test_a_process_that_woke_up_under_a_new_lease_does_not_call_for_the_old_one(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp
+) -> None:
+    # Frozen after its claim for longer than the lease: the renewing thread has a new identity before the
+    # sending thread looks.
+    send = make_send(ledger, count=3, status=SENDING)
+    lease = ches.runtime.lease
+    old = lease.worker
+
+    def freeze() -> None:
+        with ledger.autocommit() as connection:
+            connection.execute("UPDATE worker SET lease_until = now() - interval '1 second'")
+        ches.tick()  # as a living process does
+        assert counts(ledger, send.id) == {"unsure": 3}
+        wait_until(lambda: lease.worker != old and lease.holds(lease.worker), what="the new lease")
+
+    make_window(ches, send, before_the_calls=freeze)
+    assert calls(provider) == {}
+    assert counts(ledger, send.id) == {"owed": 3}
+
+
+def make_window(worker: InProcess, send: MadeSend, *, before_the_calls: Callable[[], object]) -> None:
+    """One window as a chain makes it, with something happening between the claim's commit and its calls."""
+    runtime, identity = worker.runtime, worker.runtime.lease.worker
+    key = ChainKey(send.id, send.channel, 0)
+    with runtime.ledger.autocommit() as connection:
+        held = [leased.batch_no for leased in batches.lease(connection, key, worker=identity, limit=9)]
+        claim = uuid4()
+        rows = deliveries.claim_window(
+            connection,
+            send_id=send.id,
+            channel=send.channel,
+            worker=identity,
+            batches=held,
+            claim=claim,
+            limit=25,
+        )
+        content = chains.load_send(connection, send.id)
+    assert content is not None
+    render = renderer(content, send.channel, default_sender=None)
+    left = [before_the_calls]
+
+    def interrupted(row: ClaimedDelivery) -> Message:
+        if left:
+            left.pop()()
+        return render(row)
+
+    sender = Senders(runtime).sender(send.channel, Mode.LIVE)
+    entered = sender.guards.enter(Lane.BULK, 25)
+    assert isinstance(entered, Entered)
+    fence = Claim(send.id, send.channel, claim, rows[0].attempt_at, "ches")
+    Window(runtime, identity, sender, entered, content, fence, interrupted, None).run(rows)
+    sender.guards.leave(entered)
+    with runtime.ledger.autocommit() as connection:
+        batches.release(connection, key, worker=identity)
+
+
+class Broken:
+    """An adapter with a bug: takes the first message, answers it, and raises at the second."""
+
+    name = "broken"
+    credential = "broken"
+
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
+        yield 0, Accepted("ref")
+        raise ZeroDivisionError
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Unstorable(Broken):
+    """An adapter that gives references no database can keep."""
+
+    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
+        for index in range(len(messages)):
+            yield index, Accepted("with a \0 in it")
+
+
+class Only(Senders):
+    """Senders that know one adapter."""
+
+    def __init__(self, runtime: Runtime, provider: Provider) -> None:
+        super().__init__(runtime)
+        self._provider = provider
+
+    def sender(self, channel: Channel, mode: Mode) -> Sender:
+        return Sender(self._provider, self.guards_of(self._provider), RetryPolicy())
+
+
+def run_through(worker: InProcess, send: MadeSend, provider: Provider) -> None:
+    """A chain over an adapter of the test's."""
+    worker.start(send)
+    [message] = worker.messages(QueueName.EMAIL_BULK)
+    with worker.runtime.ledger.autocommit() as connection:
+        content = chains.load_send(connection, send.id)
+    assert content is not None
+    key = ChainKey(send.id, send.channel, 0)
+    Chain(
+        worker.runtime, Only(worker.runtime, provider), worker.jobs, key, UUID(message.kwargs["token"]), content
+    ).run()
+
+
+def test_an_adapter_that_raises_leaves_its_unanswered_calls_unsure_and_the_send_goes_on(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    send = make_send(ledger, count=3, status=SENDING)
+    run_through(worker, send, Broken())
+    assert counts(ledger, send.id) == {"sent": 1, "unsure": 2}
+    assert delivery(ledger, send.id, 3)["last_error"].startswith("call_cut")
+    assert send_status(ledger, send.id) == "completed"
+
+
+def test_outcomes_that_cannot_be_stored_leave_no_row_in_a_call_that_nobody_makes(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    send = make_send(ledger, count=3, status=SENDING)
+    with pytest.raises(psycopg.DataError):
+        run_through(worker, send, Unstorable())
+    assert counts(ledger, send.id) == {"unsure": 3}
+    assert attempts(ledger, send.id)[0]["code"] == "not_recorded"
+    worker.tick()
+    assert send_status(ledger, send.id) == "completed"
+
+
+def test_a_call_that_outlived_its_lease_wins_over_the_parking(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp
+) -> None:
+    send = make_send(ledger, count=2, status=SENDING)
+
+    def park() -> None:
+        with ledger.autocommit() as connection:
+            connection.execute("UPDATE worker SET lease_until = now() - interval '1 second'")
+            connection.execute("UPDATE worker SET id = gen_random_uuid()")
+        ches.tick()
+        assert counts(ledger, send.id)["unsure"] >= 1
+
+    serve(provider, otherwise=at_the_nth_call(2, park))
+    ches.run(send)
+    assert counts(ledger, send.id) == {"sent": 2}
+    assert delivery(ledger, send.id)["attempt_count"] == 1
+    assert set(calls(provider).values()) == {1}
+
+
+def test_postgres_sessions_cut_in_mid_window_cost_no_outcome_and_no_second_call(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, postgres_url: str
+) -> None:
+    send = make_send(ledger, count=60, status=SENDING)
+
+    def cut() -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'tidings%'"
+            )
+
+    serve(provider, otherwise=at_the_nth_call(30, cut))
+    ches.run(send)
+    ches.tick()
+    ches.work_off()
+    assert counts(ledger, send.id) == {"sent": 60}
+    assert set(calls(provider).values()) == {1}
+    assert send_status(ledger, send.id) == "completed"
+
+
+def test_a_postgres_that_is_restarted_in_mid_window_costs_no_outcome_and_no_second_call(
+    tether: Tether, redis_url: str, provider: ScriptedHttp, server_folder: Path
+) -> None:
+    server = Postgres(server_folder, tether=tether, account=server_account(), options={"fsync": "off"})
+    url = server.start()
+    try:
+        upgrade(url)
+
+        def restart() -> None:
+            server.stop()
+            server.start()
+
+        own = Ledger(url, size=4, name="tests")
+        own.open()
+        with InProcess(make_settings(url, redis_url, **ches_settings(provider))) as worker:
+            send = make_send(own, count=40, status=SENDING)
+            serve(provider, otherwise=at_the_nth_call(12, restart))
+            worker.run(send)
+            assert counts(own, send.id) == {"sent": 40}
+            assert set(calls(provider).values()) == {1}
+            assert_books_balance(own)
+        own.close()
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def server_folder() -> Iterator[Path]:
+    """A folder that the server's account can reach."""
+    asked = Path(tempfile.mkdtemp(prefix="tidings-test-"))
+    yield make_private(asked, server_account())
+    shutil.rmtree(asked)
+
+
+def test_a_chain_whose_redis_goes_away_goes_on_from_the_ledger_past_its_time(
+    ledger: Ledger, database_url: str, provider: ScriptedHttp, lonely_redis: LonelyRedis
+) -> None:
+    settings = make_settings(
+        database_url, lonely_redis.url, **{**ches_settings(provider), "window_max": 5, "chain_budget_ms": 100}
+    )
+    send = make_send(ledger, count=60, status=SENDING)
+    with InProcess(settings) as worker:
+        worker.start(send)
+        serve(provider, otherwise=at_the_nth_call(8, lonely_redis.kill))
+        [message] = worker.messages(QueueName.EMAIL_BULK)
+        worker.broker.get_actor(message.actor_name).fn(**message.kwargs)
+    assert counts(ledger, send.id) == {"sent": 60}
+    assert set(calls(provider).values()) == {1}
+    assert scalar(ledger, "SELECT count(*) FROM chain") == 0
