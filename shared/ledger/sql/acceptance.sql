@@ -15,15 +15,17 @@ RETURNING created_at;
 -- name: insert_batches
 -- Cut one channel of a send into batches. Rows stored as `failed` (`on_invalid: skip`) are counted by batch in
 -- two arrays; a batch with nothing else is settled at once. Due now: the send's status says when "now" counts.
+-- The casts matter: a small number is bound as smallint, and two of them add up to one.
 INSERT INTO batch (send_id, batch_no, channel, first_row, last_row, due_at, settled_at, owed, failed)
-SELECT %(send_id)s, %(first_batch)s + piece, %(channel)s, piece_first, piece_last,
+SELECT %(send_id)s, %(first_batch)s::int + piece, %(channel)s, piece_first, piece_last,
        CASE WHEN bad < piece_last - piece_first + 1 THEN now() END,
        CASE WHEN bad = piece_last - piece_first + 1 THEN now() END,
        piece_last - piece_first + 1 - bad, bad
-FROM generate_series(0, (%(rows)s - 1) / %(batch_size)s) AS piece
+FROM generate_series(0, (%(rows)s::int - 1) / %(batch_size)s::int) AS piece
 CROSS JOIN LATERAL (
-    SELECT %(first_row)s + piece * %(batch_size)s AS piece_first,
-           least(%(first_row)s + (piece + 1) * %(batch_size)s, %(first_row)s + %(rows)s) - 1 AS piece_last
+    SELECT %(first_row)s::int + piece * %(batch_size)s::int AS piece_first,
+           least(%(first_row)s::int + (piece + 1) * %(batch_size)s::int,
+                 %(first_row)s::int + %(rows)s::int) - 1 AS piece_last
 ) AS bounds
 LEFT JOIN unnest(%(failed_pieces)s::int[], %(failed_counts)s::int[]) AS failure (failed_piece, failed_count)
     ON failed_piece = piece
