@@ -40,6 +40,17 @@ def schedule(settings: Settings) -> list[Periodic]:
     ]
 
 
+def slot_of(interval_s: float, *, now_s: float) -> int:
+    """
+    When the tick of a moment began, in ms since 1970.
+
+    A time and not a number of ticks: with another interval those would start over far below the ones already
+    claimed, and the job would never run again.
+    """
+    now_ms, interval_ms = int(now_s * 1000), round(interval_s * 1000)
+    return now_ms - now_ms % interval_ms
+
+
 class Clock:
     """Ticks until told to stop."""
 
@@ -58,7 +69,7 @@ class Clock:
         """Claim and enqueue until stopped; stores that are away are waited for."""
         while not self._stop.wait(_LOOK_S):
             for job in self._periodic:
-                slot = int(time.time() // job.interval_s)
+                slot = slot_of(job.interval_s, now_s=time.time())
                 if self._newest.get(job.name, -1) < slot:
                     self._newest[job.name] = slot
                     self._tick(job, slot)

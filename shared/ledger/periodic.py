@@ -7,5 +7,5 @@ _CLAIM = statement("claim_tick")
 
 
 def claim_tick(connection: Connection, *, name: str, slot: int) -> bool:
-    """Claim tick number `slot` of a job; False when somebody has it or a newer one."""
+    """Claim the tick of a job that began at `slot`, ms since 1970; False when somebody has it or a newer one."""
     return connection.execute(_CLAIM, {"name": name, "slot": slot}).fetchone() is not None

@@ -1,5 +1,5 @@
 -- name: claim_tick
--- Several clocks may ask; one gets each tick. `slot` is the tick's number since the epoch.
+-- Several clocks may ask; one gets each tick. `slot` is when the tick began, in ms since 1970.
 INSERT INTO periodic_slot AS p (name, slot) VALUES (%(name)s, %(slot)s)
 ON CONFLICT (name) DO UPDATE SET slot = excluded.slot, claimed_at = now()
 WHERE p.slot < excluded.slot
