@@ -10,6 +10,7 @@ from shared.ledger.queries import statement
 
 _LEASE = statement("lease_batches")
 _RELEASE = statement("release_batches")
+_LOCK = statement("lock_batches")
 _ABANDONED = statement("find_abandoned_batches")
 _FREE = statement("free_abandoned_batch")
 _SWEEP = statement("sweep_batches")
@@ -44,6 +45,11 @@ def lease(connection: Connection, chain: ChainKey, *, worker: UUID, limit: int) 
 def release(connection: Connection, chain: ChainKey, *, worker: UUID, batches: list[int] | None = None) -> None:
     """Give a chain's batches back, all of them for None; those somebody else holds by now are left alone."""
     connection.execute(_RELEASE, chain.parameters(worker=worker, batches=batches))
+
+
+def lock(connection: Connection, *, send_id: UUID, batches: list[int]) -> None:
+    """Lock batches before their rows: without a lease, recording would meet whoever frees them the other way round."""
+    connection.execute(_LOCK, {"send_id": send_id, "batches": batches})
 
 
 def find_abandoned(connection: Connection, *, limit: int) -> list[AbandonedBatch]:

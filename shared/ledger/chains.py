@@ -131,9 +131,12 @@ def end(connection: Connection, key: ChainKey, *, token: UUID) -> None:
     connection.execute(_END, key.parameters(token=token))
 
 
-def find_due(connection: Connection, *, after: UUID, most: int, limit: int) -> list[DueSend]:
-    """A page of sends with free due batches, by id after `after`; batches are counted up to `most`."""
-    rows = connection.execute(_DUE, {"after": after, "most": most, "limit": limit})
+def find_due(
+    connection: Connection, *, after: UUID, after_channel: Channel = Channel.SMS, most: int, limit: int
+) -> list[DueSend]:
+    """A page of sends with free due batches, after a send and channel; batches are counted up to `most`."""
+    parameters = {"after": after, "after_channel": after_channel.value, "most": most, "limit": limit}
+    rows = connection.execute(_DUE, parameters)
     return [DueSend(id_, Lane(lane), Mode(mode), Channel(channel), n) for id_, lane, mode, channel, n in rows]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import dramatiq
+import psycopg
 
 from shared.coordination.guard import Guards
 from shared.coordination.queue_depth import Queues
@@ -62,6 +63,9 @@ class DueWork:
                 step()
             except (*POSTGRES_AWAY, RedisUnavailable) as error:
                 _log.warning("due_work_step_failed", extra={"step": step.__name__, "error": type(error).__name__})
+            except psycopg.Error:
+                # One send that breaks a constraint must not keep every other send from its chains.
+                _log.exception("due_work_step_broken", extra={"step": step.__name__})
 
     def start_scheduled(self) -> None:
         """Scheduled sends whose time has come; their chains are started by the last step."""
@@ -114,11 +118,13 @@ class DueWork:
 
     def start_chains(self) -> None:
         """A chain for every channel of a send with due batches, unless its provider is held back."""
-        after = _FIRST
+        after, after_channel = _FIRST, Channel.SMS
         open_now: dict[tuple[Channel, Mode], bool] = {}
         while True:
             with self._runtime.ledger.autocommit() as connection:
-                due = chains.find_due(connection, after=after, most=self._most(), limit=_PAGE)
+                due = chains.find_due(
+                    connection, after=after, after_channel=after_channel, most=self._most(), limit=_PAGE
+                )
                 states = chains.find(connection, list({item.send_id for item in due}))
             if not due:
                 return
@@ -134,7 +140,7 @@ class DueWork:
                     self._start_missing(item, known[item.send_id, item.channel], there)
             if len(due) < _PAGE or self._runtime.draining:
                 return
-            after = due[-1].send_id
+            after, after_channel = due[-1].send_id, due[-1].channel
 
     def _most(self) -> int:
         settings = self._runtime.settings

@@ -16,11 +16,14 @@ RETURNING b.batch_no, b.owed + b.retrying AS waiting
 -- name: release_batches
 -- A chain gives batches back: due again when their earliest row is, settled when nothing is open.
 -- `batches` empty: all it holds, known to it or not (the answer to a lease may have been lost).
--- Guard: still held by this chain of this process.
+-- Guard: still held by this chain of this process. A row still `sending` has lost its outcome (a claim's commit that
+-- was not heard of, a group's record that a crash of the server undid): its batch passes to a holder that never lives,
+-- so that it is found as a dead worker's is.
 WITH held AS (
     SELECT batch_no, first_row, last_row, owed + retrying AS waiting FROM batch
     WHERE send_id = %(send_id)s AND holder = %(worker)s AND channel = %(channel)s AND chain_no = %(chain_no)s
       AND (%(batches)s::int[] IS NULL OR batch_no = ANY (%(batches)s))
+    ORDER BY batch_no
     FOR UPDATE
 ), due AS (
     SELECT h.batch_no, min(coalesce(d.next_attempt_at, now())) AS at
@@ -34,10 +37,22 @@ WITH held AS (
     GROUP BY h.batch_no
 )
 UPDATE batch b
-SET holder = NULL, chain_no = NULL, leased_at = NULL, due_at = due.at,
+SET holder = CASE WHEN b.sending > 0 THEN '00000000-0000-0000-0000-000000000000'::uuid END,
+    chain_no = CASE WHEN b.sending > 0 THEN b.chain_no END,
+    leased_at = CASE WHEN b.sending > 0 THEN b.leased_at END,
+    -- A row that came back while this waited for the batch is counted, but unseen by `due`: look again at once.
+    due_at = CASE WHEN b.owed + b.retrying > 0 THEN coalesce(due.at, now()) END,
     settled_at = CASE WHEN b.owed + b.sending + b.retrying = 0 THEN now() END
 FROM held LEFT JOIN due USING (batch_no)
 WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
+
+-- name: lock_batches
+-- A process whose lease ran out is about to record: it waits its turn at the batches, as whoever frees them does.
+-- While a lease holds, nobody else touches them and no lock is needed.
+SELECT batch_no FROM batch
+WHERE send_id = %(send_id)s AND batch_no = ANY (%(batches)s)
+ORDER BY batch_no
+FOR UPDATE
 
 -- name: find_abandoned_batches
 -- Due work: batches whose holder is dead, oldest lease first.
@@ -83,9 +98,11 @@ WITH held AS (
     SELECT count(*)::int AS parked FROM parked
 )
 UPDATE batch b
-SET holder = NULL, chain_no = NULL, leased_at = NULL, due_at = due.at,
+SET holder = NULL, chain_no = NULL, leased_at = NULL,
+    -- What was recorded while this waited for the batch is counted, but unseen by `due`: look again at once.
+    due_at = CASE WHEN b.owed + b.retrying > 0 THEN coalesce(due.at, now()) END,
     sending = b.sending - counted.parked, unsure = b.unsure + counted.parked,
-    settled_at = CASE WHEN due.at IS NULL AND b.sending = counted.parked THEN now() END
+    settled_at = CASE WHEN b.owed + b.retrying = 0 AND b.sending = counted.parked THEN now() END
 FROM held, due, counted
 WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
 RETURNING counted.parked
@@ -133,7 +150,8 @@ WHERE (s.status = 'cancelled' AND s.settled_counts IS NULL)
 ORDER BY s.id LIMIT %(limit)s
 
 -- name: close_cancelled_send
--- A cancelled send is swept: its totals are written down. Guard: no batch is open.
+-- A cancelled send is swept: its totals are written down. Guards: no batch is open, and nobody changed the send (a
+-- late result does) since that was seen.
 UPDATE send s
 SET settled_counts = (
     SELECT jsonb_object_agg(per.channel, per.counts)
@@ -144,7 +162,8 @@ SET settled_counts = (
             'expired', sum(b.expired)) AS counts
         FROM batch b WHERE b.send_id = %(send_id)s GROUP BY b.channel
     ) AS per)
-WHERE s.id = %(send_id)s AND s.status = 'cancelled'
+FROM (SELECT ctid AS place FROM send WHERE id = %(send_id)s) AS this
+WHERE s.id = %(send_id)s AND s.ctid = this.place AND s.status = 'cancelled'
   AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = %(send_id)s AND b.settled_at IS NULL)
 RETURNING s.id
 

@@ -67,7 +67,7 @@ DELETE FROM chain
 WHERE send_id = %(send_id)s AND channel = %(channel)s AND chain_no = %(chain_no)s AND token = %(token)s
 
 -- name: find_due_sends
--- Due work: sends that may be worked on now and have a free due batch, keyset-paged by id.
+-- Due work: sends that may be worked on now and have a free due batch, keyset-paged by id and channel.
 -- due_batches is counted up to `most` only: it decides how many chains are worth starting.
 SELECT s.id, s.lane, s.mode, c.channel, due.batches
 FROM send s
@@ -80,7 +80,8 @@ CROSS JOIN LATERAL (
         LIMIT %(most)s
     ) AS counted
 ) AS due
-WHERE s.status = 'sending' AND s.id > %(after)s AND due.batches > 0
+WHERE s.status = 'sending' AND s.id >= %(after)s AND due.batches > 0
+  AND (s.id, c.channel) > (%(after)s, %(after_channel)s)
 ORDER BY s.id, c.channel LIMIT %(limit)s
 
 -- name: find_chains
@@ -92,10 +93,11 @@ FROM chain c
 WHERE c.send_id = ANY (%(send_ids)s)
 
 -- name: complete_send
--- A send with nothing owed, retrying or in a call is finished. Guard: no batch is open.
+-- A send with nothing owed, retrying or in a call is finished. Guards: no batch is open, and nobody changed the send
+-- (a late result does) since that was seen.
 UPDATE send s
 SET status = 'completed', completed_at = now(), settled_counts = books.counts
-FROM (SELECT %(send_id)s::uuid AS id) AS this
+FROM (SELECT id, ctid AS place FROM send WHERE id = %(send_id)s) AS this
 CROSS JOIN LATERAL (
     SELECT jsonb_object_agg(per.channel, per.counts) AS counts
     FROM (
@@ -106,7 +108,7 @@ CROSS JOIN LATERAL (
         FROM batch b WHERE b.send_id = this.id GROUP BY b.channel
     ) AS per
 ) AS books
-WHERE s.id = this.id AND s.status = 'sending'
+WHERE s.id = this.id AND s.ctid = this.place AND s.status = 'sending'
   AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = this.id AND b.settled_at IS NULL)
 RETURNING s.id
 
