@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shared.accounts import cap_of, missing_settings, provider_name
 from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.guard import Guards
 from shared.coordination.heartbeat import list_workers
@@ -17,7 +18,7 @@ from shared.ledger import sandbox
 from shared.settings import Settings
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import EmailMessage, Message, Provider
-from workers.providers.registry import build_provider, missing_settings
+from workers.providers.registry import build_provider
 
 _log = logging.getLogger(__name__)
 
@@ -29,13 +30,6 @@ class Sender:
     provider: Provider
     guards: Guards
     policy: RetryPolicy
-
-
-def provider_name(settings: Settings, channel: Channel, mode: Mode) -> str:
-    """A test key's sends go to the sandbox, whatever is configured."""
-    if mode is Mode.TEST:
-        return "sandbox"
-    return settings.email_provider if channel is Channel.EMAIL else settings.sms_provider
 
 
 def name_unconfigured(settings: Settings) -> None:
@@ -118,7 +112,7 @@ class Senders:
 
     def _make_guards(self, name: str, credential: str) -> Guards:
         settings = self._runtime.settings
-        cap = int(getattr(settings, f"{name}_max_concurrent_requests", 0))
+        cap = cap_of(settings, name)
         reserved = -(-cap * settings.single_lane_reserved_percent // 100) if cap > 1 else 0
         return Guards(
             self._runtime.link,

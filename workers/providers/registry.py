@@ -1,8 +1,8 @@
-"""Settings into adapters, and which settings a provider lacks."""
+"""Settings into adapters."""
 
-import base64
 from collections.abc import Callable, Iterator, Sequence
 
+from shared.accounts import UNCONFIGURED, missing_settings, plain
 from shared.domain.outcome import Configuration, Outcome, Scope
 from shared.settings import Settings
 from workers.providers.acs import AcsConfig, AcsProvider
@@ -17,21 +17,11 @@ from workers.providers.twilio import TwilioConfig, TwilioProvider
 #: Where Twilio reports deliveries, below PUBLIC_URL.
 TWILIO_CALLBACK_PATH = "/api/v1/receipts/twilio"
 
-#: What each provider cannot do without; of an inner tuple any one is enough.
-_NEEDS: dict[str, tuple[str | tuple[str, ...], ...]] = {
-    "sandbox": (),
-    "ches": ("ches_base_url", "ches_token_url", "ches_client_id", "ches_client_secret"),
-    "smtp": ("smtp_host",),
-    "twilio": ("twilio_account_sid", "twilio_auth_token", ("twilio_from", "twilio_messaging_service_sid")),
-    "acs": ("acs_endpoint", "acs_access_key", "acs_from"),
-}
-_FOR_CHANNEL = {"none": "EMAIL_PROVIDER or SMS_PROVIDER"}
-
 
 class UnconfiguredProvider:
     """Stands where a provider's settings are missing: makes no call, each message waits for a person."""
 
-    credential = "unconfigured"
+    credential = UNCONFIGURED
 
     def __init__(self, name: str, missing: Sequence[str]) -> None:
         self.name = name
@@ -44,22 +34,6 @@ class UnconfiguredProvider:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def missing_settings(name: str, settings: Settings) -> tuple[str, ...]:
-    """Name the settings that the provider lacks, as environment variables; empty where it is ready."""
-    if name not in _NEEDS:
-        return (_FOR_CHANNEL.get(name, f"a provider called {name}"),)
-    missing = []
-    for need in _NEEDS[name]:
-        choices = (need,) if isinstance(need, str) else need
-        if not any(_plain(settings, choice) for choice in choices):
-            missing.append(" or ".join(choice.upper() for choice in choices))
-    if name == "smtp" and settings.smtp_username and not _plain(settings, "smtp_password"):
-        missing.append("SMTP_PASSWORD")
-    if name == "acs" and not _is_base64(_plain(settings, "acs_access_key")):
-        missing.append("ACS_ACCESS_KEY in base64")
-    return tuple(missing)
 
 
 def build_provider(name: str, settings: Settings, *, keep: Callable[[Sequence[Message]], None]) -> Provider:
@@ -103,10 +77,10 @@ def longest_call_s(name: str, settings: Settings) -> float:
 
 def _ches(settings: Settings) -> ChesConfig:
     return ChesConfig(
-        base_url=_plain(settings, "ches_base_url"),
-        token_url=_plain(settings, "ches_token_url"),
-        client_id=_plain(settings, "ches_client_id"),
-        client_secret=_plain(settings, "ches_client_secret"),
+        base_url=plain(settings, "ches_base_url"),
+        token_url=plain(settings, "ches_token_url"),
+        client_id=plain(settings, "ches_client_id"),
+        client_secret=plain(settings, "ches_client_secret"),
         timeout_ms=settings.ches_timeout_ms,
         connect_timeout_ms=settings.ches_connect_timeout_ms,
     )
@@ -114,11 +88,11 @@ def _ches(settings: Settings) -> ChesConfig:
 
 def _smtp(settings: Settings) -> SmtpConfig:
     return SmtpConfig(
-        host=_plain(settings, "smtp_host"),
+        host=plain(settings, "smtp_host"),
         port=settings.smtp_port,
         security=settings.smtp_security,
         username=settings.smtp_username,
-        password=_plain(settings, "smtp_password") or None,
+        password=plain(settings, "smtp_password") or None,
         ca_file=settings.smtp_ca_file,
         connect_timeout_ms=settings.smtp_connect_timeout_ms,
         timeout_ms=settings.smtp_timeout_ms,
@@ -131,8 +105,8 @@ def _smtp(settings: Settings) -> SmtpConfig:
 def _twilio(settings: Settings) -> TwilioConfig:
     callback = settings.public_url.rstrip("/") + TWILIO_CALLBACK_PATH if settings.public_url else None
     return TwilioConfig(
-        account_sid=_plain(settings, "twilio_account_sid"),
-        auth_token=_plain(settings, "twilio_auth_token"),
+        account_sid=plain(settings, "twilio_account_sid"),
+        auth_token=plain(settings, "twilio_auth_token"),
         sender=settings.twilio_from,
         messaging_service_sid=settings.twilio_messaging_service_sid,
         status_callback_url=callback,
@@ -143,24 +117,8 @@ def _twilio(settings: Settings) -> TwilioConfig:
 
 def _acs(settings: Settings) -> AcsConfig:
     return AcsConfig(
-        endpoint=_plain(settings, "acs_endpoint"),
-        access_key=_plain(settings, "acs_access_key"),
-        sender=_plain(settings, "acs_from"),
+        endpoint=plain(settings, "acs_endpoint"),
+        access_key=plain(settings, "acs_access_key"),
+        sender=plain(settings, "acs_from"),
         timeout_ms=settings.acs_timeout_ms,
     )
-
-
-def _is_base64(value: str) -> bool:
-    try:
-        base64.b64decode(value, validate=True)
-    except ValueError:
-        return False
-    return True
-
-
-def _plain(settings: Settings, name: str) -> str:
-    """Give a setting as text, a secret uncovered; "" where it is not set."""
-    value = getattr(settings, name)
-    if value is None:
-        return ""
-    return str(value.get_secret_value()) if hasattr(value, "get_secret_value") else str(value)

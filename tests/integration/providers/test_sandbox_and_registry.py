@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from shared.accounts import credential_of, missing_settings
 from shared.domain.outcome import (
     Accepted,
     Ambiguous,
@@ -18,7 +19,7 @@ from shared.domain.outcome import (
 from shared.settings import Settings
 from tests.integration.providers.messages import email_message, send_all, sms_message
 from workers.providers.protocol import Message
-from workers.providers.registry import build_provider, longest_call_s, missing_settings
+from workers.providers.registry import build_provider, longest_call_s
 from workers.providers.sandbox import SandboxConfig, SandboxProvider
 
 ASKED = {
@@ -85,6 +86,7 @@ def test_a_provider_with_all_its_settings_is_built(name: str) -> None:
     assert missing_settings(name, ready) == ()
     assert longest_call_s(name, ready) > 0
     assert "s3cret" not in provider.credential
+    assert provider.credential == credential_of(ready, name)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,7 @@ def test_each_missing_setting_is_named_and_every_message_waits(name: str, left_o
     outcomes = send_all(provider, [email_message(), sms_message()])
     assert outcomes == [Configuration(Scope.PROVIDER, "not_configured", f"not set: {missing}")] * 2
     assert provider.name == name
+    assert provider.credential == credential_of(lacking, name)
 
 
 def test_without_a_choice_of_provider_every_message_waits() -> None:
