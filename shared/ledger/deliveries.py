@@ -1,12 +1,11 @@
 """Deliveries: claimed a window at a time, recorded in groups, fenced by the claim."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
-
-from psycopg.types.json import Jsonb
 
 from shared.domain.signature import FailureSignature
 from shared.domain.states import Channel, DeliveryStatus
@@ -97,8 +96,15 @@ def record(connection: Connection, claim: Claim, results: Sequence[Result]) -> l
     """
     Record a group of ended calls; the results whose rows were no longer ours (to be recorded as late).
 
-    Rows, attempts and the counts of their batches change together or not at all.
+    Rows, attempts and the counts of their batches change together or not at all. What is left is looked at once
+    more: a row that somebody was changing at that moment (a receipt came) is found at its new place.
     """
+    left = _record_once(connection, claim, results)
+    return _record_once(connection, claim, left) if left else []
+
+
+def _record_once(connection: Connection, claim: Claim, results: Sequence[Result]) -> list[Result]:
+    """Record; what did not find its row."""
     done = connection.execute(
         _RECORD,
         {
@@ -107,25 +113,48 @@ def record(connection: Connection, claim: Claim, results: Sequence[Result]) -> l
             "channel": claim.channel.value,
             "provider": claim.provider,
             "started": claim.started_at,
-            "rows": [r.row_no for r in results],
-            "batches": [r.batch_no for r in results],
-            "became": [r.became.value for r in results],
-            "uses": [r.uses_attempt for r in results],
-            "next": [r.next_attempt_at for r in results],
-            "refs": [r.ref for r in results],
-            "errors": [r.detail for r in results],
-            "outcomes": [r.outcome for r in results],
-            "codes": [r.code for r in results],
-            "details": [r.detail for r in results],
-            "signatures": [r.signature for r in results],
-            "ended": [r.ended_at for r in results],
-            "evidence": [None if r.evidence is None else Jsonb(r.evidence) for r in results],
+            "rows": _array([r.row_no for r in results]),
+            "batches": _array([r.batch_no for r in results]),
+            "became": _array([r.became.value for r in results]),
+            "uses": _array([r.uses_attempt for r in results]),
+            "next": _array([r.next_attempt_at for r in results]),
+            "refs": _array([r.ref for r in results]),
+            "errors": _array([r.detail for r in results]),
+            "outcomes": _array([r.outcome for r in results]),
+            "codes": _array([r.code for r in results]),
+            "details": _array([r.detail for r in results]),
+            "signatures": _array([r.signature for r in results]),
+            "ended": _array([r.ended_at for r in results]),
+            "evidence": _array([None if r.evidence is None else json.dumps(r.evidence) for r in results]),
         },
     ).fetchall()
     if len(done) == len(results):
         return []
     ours = {row[0] for row in done}
     return [result for result in results if result.row_no not in ours]
+
+
+def _array(values: Sequence[str | int | datetime | None]) -> str | None:
+    """
+    Give a Postgres array as text; None, which unnest fills up with NULLs, where there is nothing in it.
+
+    The driver's own lists take a dumper per element: a fifth of a worker's CPU time, measured at 25 results a group.
+    """
+    if not any(value is not None for value in values):
+        return None
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: str | int | datetime | None) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case datetime():
+            return value.isoformat()
+        case _:
+            return str(value)
 
 
 def record_late(connection: Connection, claim: Claim, result: Result, *, late_claim: UUID) -> bool:

@@ -51,7 +51,7 @@ ORDER BY c.row_no
 
 -- name: record_outcomes
 -- A group of a window's calls has ended: rows, attempts and the batches' counts in one statement.
--- Guard and fence: `sending` under this claim; what somebody else settled meanwhile is not returned.
+-- Guard and fence: `sending` under this claim; what somebody else settled, or was changing just now, is not returned.
 WITH result AS (
     SELECT * FROM unnest(
         %(rows)s::int[], %(batches)s::int[], %(became)s::text[], %(uses)s::bool[], %(next)s::timestamptz[],
@@ -59,6 +59,13 @@ WITH result AS (
         %(signatures)s::text[], %(ended)s::timestamptz[], %(evidence)s::jsonb[]
     ) AS r (row_no, batch_no, became, uses, next_attempt_at, ref, error, outcome, code, detail, signature, ended_at,
             evidence)
+), ours AS (
+    SELECT r.*, d.place FROM result r
+    CROSS JOIN LATERAL (
+        SELECT ctid AS place FROM delivery
+        WHERE send_id = %(send_id)s AND row_no = r.row_no AND status = 'sending' AND claim_id = %(claim)s
+        OFFSET 0
+    ) AS d
 ), done AS (
     UPDATE delivery d
     SET status = r.became, attempt_count = d.attempt_count + r.uses::int,
@@ -67,9 +74,8 @@ WITH result AS (
         settled_at = CASE WHEN r.became IN ('owed', 'retrying') THEN NULL ELSE now() END,
         provider = %(provider)s, provider_ref = coalesce(r.ref, d.provider_ref),
         last_error = coalesce(r.error, d.last_error)
-    FROM result r
-    WHERE d.send_id = %(send_id)s AND d.row_no = ANY (%(rows)s) AND d.row_no = r.row_no
-      AND d.status = 'sending' AND d.claim_id = %(claim)s
+    FROM ours r
+    WHERE d.ctid = r.place AND d.status = 'sending' AND d.claim_id = %(claim)s
     RETURNING d.row_no, d.epoch, d.attempt_count, r.batch_no, r.became, r.outcome, r.code, r.detail, r.signature,
               r.ref, r.ended_at, r.evidence
 ), logged AS (
@@ -95,14 +101,15 @@ WITH result AS (
         sent = b.sent + c.sent, failed = b.failed + c.failed, dead_lettered = b.dead_lettered + c.dead_lettered,
         unsure = b.unsure + c.unsure, suppressed = b.suppressed + c.suppressed, progress_at = now()
     FROM counted c
-    WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s) AND b.batch_no = c.batch_no
+    WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s::int[]) AND b.batch_no = c.batch_no
 )
 SELECT row_no FROM done
 
 -- name: record_late_outcome
 -- A call outlived its lease: its row was parked as `unsure` meanwhile. Late proof wins over parking.
 -- Guard and fence: `unsure` under this claim. The batch is open again when the row is; a send that was finished or
--- swept meanwhile is looked at once more, for what it owes and for its totals.
+-- swept meanwhile is looked at once more, for what it owes and for its totals. The send is written in any case: one
+-- that is being finished at this moment must not miss the row (see complete_send).
 WITH done AS (
     UPDATE delivery d
     SET status = %(became)s, claim_id = CASE WHEN %(became)s = 'unsure' THEN d.claim_id END,
@@ -124,7 +131,7 @@ WITH done AS (
     SET status = CASE WHEN s.status = 'completed' THEN 'sending' ELSE s.status END, completed_at = NULL,
         settled_counts = NULL
     FROM done
-    WHERE s.id = %(send_id)s AND s.settled_counts IS NOT NULL
+    WHERE s.id = %(send_id)s
 )
 UPDATE batch b
 SET unsure = b.unsure - 1 + (%(became)s = 'unsure')::int,
