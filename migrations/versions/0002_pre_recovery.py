@@ -34,6 +34,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("filter", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("accepts_duplicates", sa.Boolean(), server_default=sa.text("false"), nullable=False),
+        sa.Column("canary", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("as_of", sa.DateTime(timezone=True), nullable=False),
         sa.Column("run_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("total", sa.Integer(), nullable=False),
@@ -41,7 +42,9 @@ def upgrade() -> None:
         sa.Column("skipped", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("stage_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("why", sa.Text(), nullable=True),
         sa.CheckConstraint(
             "(status IN ('stopped', 'undone', 'done')) = (ended_at IS NOT NULL)", name=op.f("ck_operation_ended_at")
         ),
@@ -95,6 +98,7 @@ def upgrade() -> None:
         sa.Column("row_no", sa.Integer(), nullable=False),
         sa.Column("epoch", sa.SmallInteger(), nullable=False),
         sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("why", sa.Text(), nullable=True),
         sa.CheckConstraint("result IN ('done', 'skipped')", name=op.f("ck_operation_item_result")),
         sa.ForeignKeyConstraint(["operation_id"], ["operation.id"], name=op.f("fk_operation_item_operation_id")),
         sa.PrimaryKeyConstraint("operation_id", "send_id", "row_no", name=op.f("pk_operation_item")),

@@ -431,7 +431,8 @@ class Operation(Base):
     """
     A person's bulk action on a frozen set of deliveries (its items), done in the background in chunks.
 
-    `as_of` is the cut-off of the preview: what came later is not in the set.
+    `as_of` is the cut-off of the preview: what came later is not in the set. `run_at` is when it begins, then when
+    its next chunk may go: its pace. `canary`: a few go first, the last of them at `stage_at`.
     """
 
     __tablename__ = "operation"
@@ -442,6 +443,7 @@ class Operation(Base):
     reason: Mapped[str | None]
     filter: Mapped[dict[str, Any]]
     accepts_duplicates: Mapped[bool] = mapped_column(server_default=text("false"))
+    canary: Mapped[bool] = mapped_column(server_default=text("false"))
     as_of: Mapped[datetime]
     run_at: Mapped[datetime]
     total: Mapped[int]
@@ -449,7 +451,9 @@ class Operation(Base):
     skipped: Mapped[int] = mapped_column(server_default=text("0"))
     created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
     started_at: Mapped[datetime | None]
+    stage_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
+    why: Mapped[str | None]
 
     __table_args__ = (
         CheckConstraint("kind IN ('requeue', 'discard')", name="kind"),
@@ -469,6 +473,7 @@ class OperationItem(Base):
     row_no: Mapped[int] = mapped_column(Integer, primary_key=True)
     epoch: Mapped[int] = mapped_column(SmallInteger)
     result: Mapped[str | None]
+    why: Mapped[str | None]
 
     __table_args__ = (
         CheckConstraint("result IN ('done', 'skipped')", name="result"),

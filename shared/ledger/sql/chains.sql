@@ -1,7 +1,7 @@
 -- name: load_send
 -- What a worker needs of a send to render and address its messages.
 SELECT s.id, s.tenant_id, s.mode, s.lane, s.content, s.params, s.accepted, s.created_at,
-       greatest(s.created_at, s.send_at) AS owed_since, t.email_from, t.sms_from
+       greatest(s.created_at, s.send_at, s.resumed_at) AS owed_since, t.email_from, t.sms_from
 FROM send s JOIN tenant t ON t.id = s.tenant_id
 WHERE s.id = %(send_id)s
 

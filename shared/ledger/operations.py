@@ -1,0 +1,245 @@
+"""
+Operations: what a person does to many deliveries at once, in the background, in chunks (ADR-0009).
+
+Planning freezes the set and opens a time to undo it; a worker then takes an open operation for one chunk at a
+time, in one transaction, so that a crash loses nothing and a stop leaves the rest as it was.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from shared.domain.requeue import CANARY_STEPS, CanaryResult, LeftOut, RequeueFilter, operation_id
+from shared.ledger import audit, requeue
+from shared.ledger.db import Connection
+from shared.ledger.queries import statement
+from shared.ledger.requeue import Item, Preview
+
+_INSERT = statement("insert_operation")
+_SET_TOTAL = statement("set_operation_total")
+_DUE = statement("find_operations_due")
+_NEXT_IN = statement("next_operation_in")
+_TAKE = statement("take_operation")
+_ITEMS = statement("next_operation_items")
+_NOTE = statement("note_operation_progress")
+_PUT_OFF = statement("put_off_operation")
+_END = statement("end_operation")
+_STOP = statement("stop_operation")
+_UNDO = statement("undo_operation")
+_CANARY = statement("judge_canary")
+_SELECT = statement("select_operation")
+_SELECT_NEWEST = statement("select_operations")
+_SKIPS = statement("operation_skips")
+_OUTCOME = statement("operation_outcome")
+
+#: seconds in which an operation can be taken back before anything is done.
+UNDO_S = 10.0
+#: seconds after its time at which nobody is at an operation: a worker at it takes the next chunk at once.
+_NOBODY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """
+    A bulk operation as people see it.
+
+    `run_at` is when it begins, later when its next chunk may go. `why` says what ended it before its end.
+    """
+
+    id: UUID
+    kind: str
+    status: str
+    operator: str
+    reason: str | None
+    filter: dict[str, Any]
+    accepts_duplicates: bool
+    canary: bool
+    as_of: datetime
+    run_at: datetime
+    total: int
+    done: int
+    skipped: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    why: str | None
+
+    @property
+    def left(self) -> int:
+        """Items nobody has worked on."""
+        return self.total - self.done - self.skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An operation taken for one chunk, locked until the transaction ends."""
+
+    id: UUID
+    operator: str
+    accepts_duplicates: bool
+    canary: bool
+    done: int
+    skipped: int
+    total: int
+    words: str
+    since_stage_s: float
+
+
+def plan_requeue(
+    connection: Connection,
+    asked: RequeueFilter,
+    *,
+    operator: str,
+    reason: str | None,
+    as_of: datetime,
+    accepts_duplicates: bool = False,
+    canary: bool = True,
+    undo_s: float = UNDO_S,
+) -> tuple[Operation | None, Preview | None]:
+    """
+    Freeze what a preview of `as_of` showed as an operation that begins in `undo_s` seconds, inside a transaction.
+
+    Asked again by the same person with the same `as_of`, it is the same operation and nothing is frozen twice.
+    With `canary` a few of a larger set are tried first, and it stops where they fail again for the same cause.
+
+    Returns: the operation, None where nothing can be requeued; and what was frozen, None where that was done before.
+    """
+    id_ = operation_id(asked, operator=operator, as_of=as_of, accepts_duplicates=accepts_duplicates)
+    with connection.transaction() as attempt:
+        parameters = {
+            "id": id_,
+            "operator": operator,
+            "reason": reason,
+            "filter": Jsonb(asked.as_json()),
+            "accepts_duplicates": accepts_duplicates,
+            "canary": canary,
+            "as_of": as_of,
+            "undo_s": undo_s,
+        }
+        if connection.execute(_INSERT, parameters).fetchone() is None:
+            return find(connection, id_), None
+        frozen = requeue.judge(connection, asked, as_of=as_of, accepts_duplicates=accepts_duplicates, operation=id_)
+        if frozen.total == 0:
+            attempt.force_rollback = True
+            return None, frozen
+        connection.execute(_SET_TOTAL, {"id": id_, "total": frozen.total, "canary": frozen.total > CANARY_STEPS[-1]})
+        audit.record(
+            connection,
+            operator=operator,
+            action="requeue",
+            target=_target(id_),
+            reason=reason,
+            count=frozen.total,
+            result="accepted possible duplicates" if accepts_duplicates else "planned",
+            detail={"filter": asked.as_json(), "left_out": {why.value: n for why, n in frozen.left_out.items()}},
+        )
+    return find(connection, id_), frozen
+
+
+def is_any_waiting(connection: Connection) -> bool:
+    """Whether an operation should be moving and no worker is at it."""
+    return connection.execute(_DUE, {"late_s": _NOBODY_S}).fetchone() is not None
+
+
+def next_in_s(connection: Connection) -> float | None:
+    """Seconds until the next open operation may go on, None when none is open."""
+    row = connection.execute(_NEXT_IN).fetchone()
+    return None if row is None else row[0]
+
+
+def take(connection: Connection) -> Taken | None:
+    """Take the next due operation for one chunk, inside a transaction; None when there is none."""
+    row = connection.execute(_TAKE).fetchone()
+    return None if row is None else Taken(*row)
+
+
+def next_items(connection: Connection, operation: Taken, *, limit: int) -> list[Item]:
+    """The next items of a taken operation, locked."""
+    return [Item(*row) for row in connection.execute(_ITEMS, {"id": operation.id, "limit": limit})]
+
+
+def canary_result(connection: Connection, operation: Taken) -> CanaryResult:
+    """What became of the ones that went first."""
+    row = connection.execute(_CANARY, {"id": operation.id}).fetchone()
+    gone, tried, same = row or (0, 0, 0)
+    return CanaryResult(gone, tried, same, operation.since_stage_s)
+
+
+def note_progress(connection: Connection, operation: Taken, *, done: int, skipped: int, pause_s: float) -> None:
+    """Count a chunk; the operation's next may go in `pause_s` seconds, whichever worker takes it."""
+    parameters = {"id": operation.id, "done": done, "skipped": skipped, "pause_s": pause_s}
+    connection.execute(_NOTE, parameters)
+
+
+def put_off(connection: Connection, operation: Taken, *, pause_s: float) -> None:
+    """Look at the operation again in `pause_s` seconds."""
+    connection.execute(_PUT_OFF, {"id": operation.id, "pause_s": pause_s})
+
+
+def end(connection: Connection, operation: Taken, *, done: int, skipped: int) -> bool:
+    """End an operation none of whose items is left; False when some are."""
+    if connection.execute(_END, {"id": operation.id}).fetchone() is None:
+        return False
+    result = f"done: {done} requeued, {skipped} skipped"
+    audit.record(
+        connection,
+        operator=operation.operator,
+        action="requeue done",
+        target=_target(operation.id),
+        count=done,
+        result=result,
+    )
+    return True
+
+
+def stop(connection: Connection, id_: UUID, *, operator: str, why: str) -> bool:
+    """Stop an open operation: what it has not done stays as it was. False when it is over."""
+    if connection.execute(_STOP, {"id": id_, "why": why}).fetchone() is None:
+        return False
+    stopped = find(connection, id_)
+    audit.record(
+        connection,
+        operator=operator,
+        action="stop",
+        target=_target(id_),
+        reason=why,
+        count=stopped.left if stopped else None,
+        result="stopped",
+    )
+    return True
+
+
+def undo(connection: Connection, id_: UUID, *, operator: str) -> bool:
+    """Take an operation back of which nothing is done yet; False when it has begun."""
+    if connection.execute(_UNDO, {"id": id_, "why": f"undone by {operator}"}).fetchone() is None:
+        return False
+    audit.record(connection, operator=operator, action="undo", target=_target(id_), result="undone")
+    return True
+
+
+def find(connection: Connection, id_: UUID) -> Operation | None:
+    """One operation, None when there is none of this id."""
+    row = connection.execute(_SELECT, {"id": id_}).fetchone()
+    return None if row is None else Operation(*row)
+
+
+def newest(connection: Connection, *, limit: int) -> list[Operation]:
+    """Operations, newest first."""
+    return [Operation(*row) for row in connection.execute(_SELECT_NEWEST, {"limit": limit})]
+
+
+def skips(connection: Connection, id_: UUID) -> dict[LeftOut, int]:
+    """Why items were skipped."""
+    return {LeftOut(why): count for why, count in connection.execute(_SKIPS, {"id": id_})}
+
+
+def outcome(connection: Connection, id_: UUID) -> dict[str, int]:
+    """What has become of what was requeued, by state; those requeued again since are counted as such."""
+    return dict(connection.execute(_OUTCOME, {"id": id_}).fetchall())
+
+
+def _target(id_: UUID) -> str:
+    return f"operation {id_}"

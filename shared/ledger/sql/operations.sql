@@ -1,0 +1,115 @@
+-- name: insert_operation
+-- A person asks for a bulk operation. The id stands for who asked for what, so a double click makes one operation.
+INSERT INTO operation (id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total)
+VALUES (%(id)s, 'requeue', 'scheduled', %(operator)s, %(reason)s, %(filter)s, %(accepts_duplicates)s, %(canary)s,
+        %(as_of)s, now() + %(undo_s)s * interval '1 second', 0)
+ON CONFLICT (id) DO NOTHING
+RETURNING id
+
+-- name: set_operation_total
+-- Its set is frozen, in the same transaction; a small one is not tried on a few first.
+UPDATE operation SET total = %(total)s, canary = canary AND %(canary)s WHERE id = %(id)s
+
+-- name: find_operations_due
+-- Due work: whether an operation should be moving and nobody moves it: a worker at it never leaves it a second late.
+SELECT 1 FROM operation
+WHERE status IN ('scheduled', 'running') AND run_at <= now() - %(late_s)s * interval '1 second'
+LIMIT 1
+
+-- name: next_operation_in
+-- Seconds until the next operation may go on; no row when none is open.
+SELECT greatest(extract(epoch FROM run_at - now()), 0)::float8 FROM operation
+WHERE status IN ('scheduled', 'running')
+ORDER BY run_at LIMIT 1
+
+-- name: take_operation
+-- A worker takes the next operation for one chunk. Guard: due, and no other worker is at it; a person who stops or
+-- undoes it waits for this transaction, or this one passes it over.
+SELECT id, operator, accepts_duplicates, canary, done, skipped, total, filter ->> 'words',
+       coalesce(extract(epoch FROM now() - stage_at), 0)::float8
+FROM operation
+WHERE status IN ('scheduled', 'running') AND run_at <= now()
+ORDER BY run_at LIMIT 1
+FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: next_operation_items
+-- The next of its items that nobody has worked on.
+SELECT send_id, row_no, epoch FROM operation_item
+WHERE operation_id = %(id)s AND result IS NULL
+ORDER BY send_id, row_no LIMIT %(limit)s
+FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: note_operation_progress
+-- A chunk is done. `run_at` paces it, over all workers: the next chunk may go then.
+UPDATE operation
+SET status = 'running', started_at = coalesce(started_at, now()), done = done + %(done)s, skipped = skipped + %(skipped)s,
+    stage_at = now(), run_at = clock_timestamp() + %(pause_s)s * interval '1 second'
+WHERE id = %(id)s AND status IN ('scheduled', 'running')
+
+-- name: put_off_operation
+-- It waits for what becomes of its first ones.
+UPDATE operation SET run_at = clock_timestamp() + %(pause_s)s * interval '1 second'
+WHERE id = %(id)s AND status = 'running'
+
+-- name: end_operation
+-- Nothing of its set is left.
+UPDATE operation SET status = 'done', started_at = coalesce(started_at, now()), ended_at = now()
+WHERE id = %(id)s AND status IN ('scheduled', 'running')
+  AND NOT EXISTS (SELECT 1 FROM operation_item WHERE operation_id = %(id)s AND result IS NULL)
+RETURNING id
+
+-- name: stop_operation
+-- A person, or the failure of its first ones, stops it: the rest stays as it was.
+UPDATE operation SET status = 'stopped', ended_at = now(), why = %(why)s
+WHERE id = %(id)s AND status IN ('scheduled', 'running')
+RETURNING id
+
+-- name: undo_operation
+-- A person takes it back before anything was done.
+UPDATE operation SET status = 'undone', ended_at = now(), why = %(why)s
+WHERE id = %(id)s AND status = 'scheduled'
+RETURNING id
+
+-- name: judge_canary
+-- What became of the first ones: each by its first attempt in the new epoch, or by a settled state without one.
+-- The same failure: with the signature of the last attempt of the epoch before.
+SELECT count(*)::int, count(*) FILTER (WHERE now.outcome IS NOT NULL OR d.settled_at IS NOT NULL OR d.epoch > i.epoch + 1)::int,
+       count(*) FILTER (WHERE now.signature = before.signature)::int
+FROM operation_item i
+JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
+LEFT JOIN LATERAL (
+    SELECT a.outcome, a.signature FROM attempt a
+    WHERE a.send_id = i.send_id AND a.row_no = i.row_no AND a.epoch = i.epoch + 1
+    ORDER BY a.ended_at LIMIT 1
+) AS now ON true
+LEFT JOIN LATERAL (
+    SELECT a.signature FROM attempt a
+    WHERE a.send_id = i.send_id AND a.row_no = i.row_no AND a.epoch = i.epoch AND a.signature IS NOT NULL
+    ORDER BY a.ended_at DESC LIMIT 1
+) AS before ON true
+WHERE i.operation_id = %(id)s AND i.result = 'done'
+
+-- name: select_operation
+-- One operation.
+SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total, done, skipped,
+       created_at, started_at, ended_at, why
+FROM operation WHERE id = %(id)s
+
+-- name: select_operations
+-- The newest operations.
+SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total, done, skipped,
+       created_at, started_at, ended_at, why
+FROM operation ORDER BY created_at DESC, id LIMIT %(limit)s
+
+-- name: operation_skips
+-- Why items of an operation were skipped.
+SELECT coalesce(why, 'state'), count(*)::int FROM operation_item
+WHERE operation_id = %(id)s AND result = 'skipped' GROUP BY 1 ORDER BY 2 DESC, 1
+
+-- name: operation_outcome
+-- What became of what it requeued, as of now; `requeued again` where a person did it once more since.
+SELECT CASE WHEN d.epoch > i.epoch + 1 THEN 'requeued again' ELSE coalesce(d.status, 'removed') END, count(*)::int
+FROM operation_item i
+LEFT JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
+WHERE i.operation_id = %(id)s AND i.result = 'done'
+GROUP BY 1 ORDER BY 2 DESC, 1

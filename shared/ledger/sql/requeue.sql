@@ -1,0 +1,163 @@
+-- name: ledger_clock
+-- The moment of a preview, by the clock that writes `settled_at`.
+SELECT now()
+
+-- name: judge_for_requeue
+-- Preview and freezing of a requeue are one statement: with an operation its items are stored, without it nothing is.
+-- Who qualifies is found by `by`: through the batches that count settled failures (no index names a delivery's
+-- status), through the attempts of one signature, or by id. What settled after `as_of` is never in the set.
+-- Every arm but one is empty by a constant, and costs nothing.
+WITH candidate AS (
+    SELECT d.*, s.tenant_id, s.status AS send_status, s.started_at, s.valid_until
+    FROM batch b
+    JOIN send s ON s.id = b.send_id
+    CROSS JOIN LATERAL (
+        SELECT send_id, row_no, channel, status, epoch, address, settled_at, prove_at, first_attempt_at
+        FROM delivery
+        WHERE delivery.send_id = b.send_id AND delivery.row_no BETWEEN b.first_row AND b.last_row
+          AND delivery.status = ANY (%(looked_at)s::text[])
+        OFFSET 0
+    ) AS d
+    WHERE %(by)s = 'batch' AND b.failed + b.dead_lettered + b.unsure > 0
+      AND (%(send_id)s::uuid IS NULL OR b.send_id = %(send_id)s)
+    UNION ALL
+    SELECT d.send_id, d.row_no, d.channel, d.status, d.epoch, d.address, d.settled_at, d.prove_at, d.first_attempt_at,
+           s.tenant_id, s.status, s.started_at, s.valid_until
+    FROM (
+        SELECT DISTINCT send_id, row_no, epoch, became FROM attempt
+        WHERE %(by)s = 'signature' AND signature = %(signature)s
+          AND (%(send_id)s::uuid IS NULL OR send_id = %(send_id)s)
+    ) AS a
+    JOIN delivery d ON d.send_id = a.send_id AND d.row_no = a.row_no AND d.epoch = a.epoch AND d.status = a.became
+    JOIN send s ON s.id = a.send_id
+    WHERE a.became = ANY (%(looked_at)s::text[])
+    UNION ALL
+    SELECT d.send_id, d.row_no, d.channel, d.status, d.epoch, d.address, d.settled_at, d.prove_at, d.first_attempt_at,
+           s.tenant_id, s.status, s.started_at, s.valid_until
+    FROM (
+        SELECT DISTINCT i.send_id, i.row_no
+        FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
+        WHERE %(by)s = 'id'
+    ) AS i
+    JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
+    JOIN send s ON s.id = i.send_id
+), verdict AS MATERIALIZED (
+    SELECT c.send_id, c.row_no, c.epoch, c.channel, c.status, c.tenant_id,
+           CASE
+               WHEN c.status <> ALL (%(looked_at)s::text[]) THEN 'state'
+               WHEN c.settled_at > %(as_of)s THEN 'late'
+               WHEN c.prove_at IS NOT NULL THEN 'proving'
+               WHEN c.status = 'unsure' AND NOT %(takes_unsure)s::bool THEN 'unsure'
+               WHEN c.status = 'failed' AND c.first_attempt_at IS NULL
+                    AND c.settled_at < coalesce(c.started_at, 'infinity') THEN 'refused'
+               WHEN c.send_status = 'cancelled' THEN 'cancelled'
+               WHEN c.valid_until <= now() THEN 'expired'
+               WHEN EXISTS (SELECT 1 FROM operation o
+                            JOIN operation_item i ON i.operation_id = o.id AND i.send_id = c.send_id
+                                                  AND i.row_no = c.row_no AND i.result IS NULL
+                            WHERE o.status IN ('scheduled', 'running') AND o.id IS DISTINCT FROM %(operation)s::uuid)
+                    THEN 'taken'
+               WHEN EXISTS (SELECT 1 FROM suppression p
+                            WHERE p.tenant_id = c.tenant_id AND p.channel = c.channel
+                              AND p.address = lower(c.address))
+                    THEN 'suppressed'
+           END AS left_out
+    FROM candidate c
+    WHERE (%(channel)s::text IS NULL OR c.channel = %(channel)s)
+      AND (%(since)s::timestamptz IS NULL OR c.settled_at >= %(since)s)
+      AND (%(tenant)s::text IS NULL OR c.tenant_id = (SELECT id FROM tenant WHERE name = %(tenant)s))
+), placed AS (
+    INSERT INTO operation_item (operation_id, send_id, row_no, epoch)
+    SELECT %(operation)s::uuid, send_id, row_no, epoch
+    FROM verdict
+    WHERE left_out IS NULL AND %(operation)s::uuid IS NOT NULL
+    ORDER BY send_id, row_no
+)
+SELECT t.name, v.channel, v.status, v.left_out, v.count
+FROM (
+    SELECT tenant_id, channel, status, left_out, count(*)::int AS count FROM verdict GROUP BY 1, 2, 3, 4
+) AS v
+JOIN tenant t ON t.id = v.tenant_id
+ORDER BY v.left_out NULLS FIRST, t.name, v.channel, v.status
+
+-- name: lock_sends_to_requeue
+-- First lock of a chunk (send, then batch, then delivery): nobody finishes or cancels these sends meanwhile.
+SELECT id FROM send WHERE id = ANY (%(send_ids)s::uuid[]) ORDER BY id FOR NO KEY UPDATE
+
+-- name: lock_batches_to_requeue
+-- Second lock of a chunk: the batches of its rows. Whoever proves, recovers or claims these rows waits here.
+SELECT b.send_id, b.batch_no, b.first_row, b.last_row
+FROM (
+    SELECT send_id, min(row_no) AS low, max(row_no) AS high, array_agg(row_no) AS row_nos
+    FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
+    GROUP BY send_id
+) AS span
+JOIN batch b ON b.send_id = span.send_id AND b.first_row <= span.high AND b.last_row >= span.low
+WHERE EXISTS (SELECT 1 FROM unnest(span.row_nos) AS r (row_no) WHERE r.row_no BETWEEN b.first_row AND b.last_row)
+ORDER BY b.send_id, b.batch_no
+FOR NO KEY UPDATE OF b
+
+-- name: requeue_deliveries
+-- A chunk of an operation: its rows are owed again under the next epoch, with all their attempts.
+-- Guards: failed, dead-lettered or (where accepted) parked as unsure, in the epoch that was frozen; the send is
+-- neither cancelled nor past its valid_until. The batches are locked; the claim of an unsure row is forgotten, so
+-- that a proof which comes later finds nothing. A finished send is being sent again, one in progress is written too:
+-- whoever is finishing it at this moment must not miss the rows. `resumed_at` starts its patience with the provider
+-- and the poison guard's count anew. What cannot be requeued is skipped, with the reason.
+WITH item AS (
+    SELECT * FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[], %(epochs)s::int[]) AS i (send_id, row_no, epoch)
+), state AS (
+    SELECT i.send_id, i.row_no, d.place, d.status,
+           CASE
+               WHEN d.epoch IS DISTINCT FROM i.epoch OR d.prove_at IS NOT NULL
+                    OR d.status NOT IN ('failed', 'dead_lettered', 'unsure') THEN 'state'
+               WHEN d.status = 'unsure' AND NOT %(takes_unsure)s::bool THEN 'unsure'
+               WHEN s.status = 'cancelled' THEN 'cancelled'
+               WHEN s.valid_until <= now() THEN 'expired'
+           END AS left_out
+    FROM item i
+    LEFT JOIN send s ON s.id = i.send_id
+    LEFT JOIN LATERAL (
+        SELECT ctid AS place, status, epoch, prove_at FROM delivery
+        WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no
+        OFFSET 0
+    ) AS d ON true
+), requeued AS (
+    UPDATE delivery d
+    SET status = 'owed', epoch = d.epoch + 1, attempt_count = 0, claim_id = NULL, next_attempt_at = NULL,
+        last_attempt_at = NULL, settled_at = NULL, provider_ref = NULL, receipt_status = NULL, prove_count = 0
+    FROM state s
+    WHERE d.ctid = s.place AND s.left_out IS NULL AND d.status = s.status
+    RETURNING d.send_id, d.row_no, s.status AS was
+), counted AS (
+    SELECT b.send_id, b.batch_no, count(*)::int AS all_rows,
+           count(*) FILTER (WHERE r.was = 'failed')::int AS failed,
+           count(*) FILTER (WHERE r.was = 'dead_lettered')::int AS dead_lettered,
+           count(*) FILTER (WHERE r.was = 'unsure')::int AS unsure
+    FROM unnest(%(batch_sends)s::uuid[], %(batches)s::int[], %(first_rows)s::int[], %(last_rows)s::int[])
+        AS b (send_id, batch_no, first_row, last_row)
+    JOIN requeued r ON r.send_id = b.send_id AND r.row_no BETWEEN b.first_row AND b.last_row
+    GROUP BY b.send_id, b.batch_no
+), noted AS (
+    UPDATE batch b
+    SET owed = b.owed + c.all_rows, failed = b.failed - c.failed, dead_lettered = b.dead_lettered - c.dead_lettered,
+        unsure = b.unsure - c.unsure, settled_at = NULL, recovery_count = 0,
+        due_at = CASE WHEN b.holder IS NULL THEN least(b.due_at, now()) ELSE b.due_at END
+    FROM counted c
+    WHERE b.send_id = c.send_id AND b.batch_no = c.batch_no
+), reopened AS (
+    UPDATE send s
+    SET status = CASE WHEN s.status = 'completed' THEN 'sending' ELSE s.status END,
+        completed_at = NULL, settled_counts = NULL, resumed_at = now()
+    FROM (SELECT DISTINCT send_id FROM requeued) AS r
+    WHERE s.id = r.send_id
+), marked AS (
+    UPDATE operation_item i
+    SET result = CASE WHEN r.row_no IS NULL THEN 'skipped' ELSE 'done' END,
+        why = CASE WHEN r.row_no IS NULL THEN coalesce(s.left_out, 'state') END
+    FROM state s
+    LEFT JOIN requeued r ON r.send_id = s.send_id AND r.row_no = s.row_no
+    WHERE i.operation_id = %(operation)s AND i.send_id = s.send_id AND i.row_no = s.row_no AND i.result IS NULL
+    RETURNING i.result
+)
+SELECT count(*) FILTER (WHERE result = 'done')::int, count(*) FILTER (WHERE result = 'skipped')::int FROM marked
