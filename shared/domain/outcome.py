@@ -38,12 +38,17 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Transient:
-    """Surely not accepted. `code` is the provider's or ours, short and stable: it names the failure's group."""
+    """
+    Surely not accepted. `code` is the provider's or ours, short and stable: it names the failure's group.
+
+    `retry_after_s` is the provider's wish in seconds, unclamped: the backoff is not shorter.
+    """
 
     scope: Scope
     code: str
     detail: str = ""
     timed_out: bool = False
+    retry_after_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +89,17 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """The request or a part of it left and no answer proves either. `evidence` is what a person needs to judge."""
+    """
+    The request or a part of it left and no answer proves either. `evidence` is what a person needs to judge.
+
+    `provider_failed`: it dropped the connection, or a gateway before it gave up; like a timeout that counts for the
+    circuit, or a provider that drops everything would leave a whole send unsure.
+    """
 
     code: str
     detail: str = ""
     timed_out: bool = False
+    provider_failed: bool = False
     evidence: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -58,13 +58,14 @@ class Attempt:
     """
     The try that ended.
 
-    `count`: attempts used before it. `owed_since`: acceptance, schedule or a person's requeue, whichever is
-    latest. `provider_took_since`: the provider has accepted anything since this delivery's last try (true
+    `count`: attempts used before it. `waiting_since`: when it became owed or the provider last took anything of
+    anybody's, whichever is later; the moment of the try for a first one, since what was never tried has not waited
+    for the provider. `provider_took_since`: the provider has accepted anything since this delivery's last try (true
     for a first try's outcome only if it was taking messages then). `is_probe`: the circuit's probe.
     """
 
     count: int
-    owed_since: datetime
+    waiting_since: datetime
     provider_took_since: bool
     is_probe: bool
 
@@ -96,9 +97,9 @@ def decide(outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: date
             return Decision(status.SENT, uses_attempt=True, circuit=circuit.SUCCESS)
         case Transient(scope=Scope.PROVIDER):
             burns = attempt.provider_took_since and not attempt.is_probe
-            return _backoff(attempt, policy, burns=burns, now=now, jitter=jitter, circuit=circuit.FAILURE)
+            return _backoff(outcome, attempt, policy, burns=burns, now=now, jitter=jitter)
         case Transient():
-            return _backoff(attempt, policy, burns=True, now=now, jitter=jitter, circuit=circuit.NONE)
+            return _backoff(outcome, attempt, policy, burns=True, now=now, jitter=jitter)
         case Throttled():
             wait = policy.clamp_retry_after_s(outcome.retry_after_s)
             if _waited_out(attempt, policy, now):
@@ -122,7 +123,7 @@ def decide(outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: date
             again = now + timedelta(seconds=policy.configuration_recheck_s)
             return Decision(status.OWED, uses_attempt=False, circuit=circuit.ISOLATE, next_attempt_at=again)
         case Ambiguous():
-            mark = circuit.FAILURE if outcome.timed_out or outcome.code.startswith("http_5") else circuit.NONE
+            mark = circuit.FAILURE if outcome.timed_out or outcome.provider_failed else circuit.NONE
             return Decision(status.UNSURE, uses_attempt=True, circuit=mark)
         case NotAttempted():
             return Decision(status.OWED, uses_attempt=False, circuit=circuit.NONE)
@@ -131,14 +132,18 @@ def decide(outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: date
 
 
 def _backoff(
-    attempt: Attempt, policy: RetryPolicy, *, burns: bool, now: datetime, jitter: float, circuit: CircuitMark
+    outcome: Transient, attempt: Attempt, policy: RetryPolicy, *, burns: bool, now: datetime, jitter: float
 ) -> Decision:
+    circuit = CircuitMark.FAILURE if outcome.scope is Scope.PROVIDER else CircuitMark.NONE
     used = attempt.count + 1 if burns else attempt.count
     if used >= policy.max_attempts:
         return Decision(DeliveryStatus.DEAD_LETTERED, uses_attempt=burns, circuit=circuit)
     if not burns and _waited_out(attempt, policy, now):
         return _given_up(circuit, policy)
-    delay = policy.backoff_s(max(used, 1)) * (1.0 + policy.jitter_share * jitter)
+    delay = policy.backoff_s(max(used, 1))
+    if outcome.retry_after_s is not None:
+        delay = max(delay, policy.clamp_retry_after_s(outcome.retry_after_s))
+    delay *= 1.0 + policy.jitter_share * jitter
     return Decision(
         DeliveryStatus.RETRYING,
         uses_attempt=burns,
@@ -148,7 +153,7 @@ def _backoff(
 
 
 def _waited_out(attempt: Attempt, policy: RetryPolicy, now: datetime) -> bool:
-    return (now - attempt.owed_since).total_seconds() >= policy.max_outage_wait_s
+    return (now - attempt.waiting_since).total_seconds() >= policy.max_outage_wait_s
 
 
 def _given_up(circuit: CircuitMark, policy: RetryPolicy) -> Decision:

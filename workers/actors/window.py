@@ -29,7 +29,7 @@ from shared.domain.outcome import (
 from shared.domain.retry import Attempt, CircuitMark, Decision, decide
 from shared.domain.signature import FailureSignature, failure_signature
 from shared.domain.states import DeliveryStatus
-from shared.ledger import chains, deliveries, providers
+from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import SendContent
 from shared.ledger.db import POSTGRES_AWAY, Connection
 from shared.ledger.deliveries import Claim, ClaimedDelivery, Result
@@ -48,6 +48,9 @@ _RECORD_AGAIN_S = 0.5
 _RECORD_PATIENCE_S = 120.0
 #: Seconds between two notes that the provider takes messages, per process and provider.
 _NOTE_ACCEPTED_S = 1.0
+
+#: characters kept of a provider's id; those known are below 100.
+_REF_MAX = 255
 
 _noted_accepted: dict[tuple[str, str], float] = {}
 
@@ -130,7 +133,9 @@ class Window:
         now = datetime.now(UTC)
         previous = row.previous_attempt_at or self.send.owed_since
         took = self.provider_took_at is not None and self.provider_took_at > previous
-        attempt = Attempt(row.attempt_count, self.send.owed_since, took, isinstance(self.entered.permit, Probe))
+        since = max(self.send.owed_since, self.provider_took_at or self.send.owed_since)
+        waiting_since = now if row.previous_attempt_at is None else since
+        attempt = Attempt(row.attempt_count, waiting_since, took, isinstance(self.entered.permit, Probe))
         decision = decide(outcome, attempt, self.sender.policy, now=now, jitter=random.random())  # noqa: S311
         if called:
             self._calls += 1
@@ -147,7 +152,7 @@ class Window:
                 became=decision.status,
                 uses_attempt=decision.uses_attempt,
                 next_attempt_at=decision.next_attempt_at,
-                ref=outcome.ref if isinstance(outcome, Accepted) else None,
+                ref=_storable(outcome.ref) if isinstance(outcome, Accepted) else None,
                 outcome=_NAMES[type(outcome)],
                 code=code,
                 detail=detail,
@@ -244,6 +249,9 @@ class Window:
         # The next window's claim, or the chain's end, waits for the disk for this too: what a crash of the server
         # could undo is never more than this window, and undone rows are `sending`, which nobody sends again.
         with self.runtime.ledger.transaction_later_durable() as connection:
+            if not self.runtime.lease.holds(self.worker):
+                held = sorted({result.batch_no for result in results})
+                batches.lock(connection, send_id=self.send.id, batches=held)
             late = deliveries.record(connection, self.claim, results)
             for result in late:
                 deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
@@ -274,8 +282,9 @@ class Window:
 
     def _record_around(self, connection: Connection, results: Sequence[Result]) -> None:
         """What a group changes beside its rows: groups of failures, suppressions, pauses, the provider's state."""
+        # In order: windows that meet the same faults and addresses would wait for each other crosswise.
         failed = {result.signature: result.outcome for result in results if result.signature}
-        for id_, outcome in failed.items():
+        for id_, outcome in sorted(failed.items()):
             if id_ in self._signatures:
                 deliveries.note_failure_group(
                     connection,
@@ -289,7 +298,7 @@ class Window:
                 connection,
                 tenant_id=self.send.tenant_id,
                 channel=self.claim.channel,
-                addresses=self._suppressed,
+                addresses=sorted(self._suppressed),
                 reason=f"refused by {self.claim.provider}",
             )
         most = self.runtime.settings.poison_guard_count
@@ -330,6 +339,11 @@ _NAMES: dict[type[Outcome], str] = {
     Throttled: "throttled",
     Transient: "transient",
 }
+
+
+def _storable(ref: str | None) -> str | None:
+    """A provider's id as Postgres can hold it: whatever it is made of, the message was accepted."""
+    return None if ref is None else ref[:_REF_MAX].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _described(outcome: Outcome, decision: Decision) -> tuple[str | None, str | None, dict[str, str] | None]:

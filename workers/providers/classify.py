@@ -97,7 +97,7 @@ def status_default(result: HttpResult, *, code: str, detail: str = "", keyed: bo
     if status in _CONFIGURATION or HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return Configuration(Scope.PROVIDER, code, detail)
     if status in _BEFORE_THE_WORK or (keyed and status in _GATEWAY_GAVE_UP):
-        return Transient(Scope.PROVIDER, code, detail)
+        return Transient(Scope.PROVIDER, code, detail, retry_after_s=retry_after_s(result))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ambiguous(result, code=code, detail=detail)
     return Permanent(Scope.MESSAGE, code, detail)
@@ -112,7 +112,8 @@ def ambiguous(result: HttpResult, *, code: str, detail: str = "", timed_out: boo
     }
     if result.error:
         evidence["bytes_sent"] = str(result.bytes_sent)
-    return Ambiguous(code, detail, timed_out=timed_out, evidence=evidence)
+    failed = result.status == 0 or result.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Ambiguous(code, detail, timed_out=timed_out, provider_failed=failed, evidence=evidence)
 
 
 def retry_after_s(result: HttpResult, now: datetime | None = None) -> float | None:

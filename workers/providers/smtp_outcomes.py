@@ -127,7 +127,9 @@ def outcome_of_loss(lost: SmtpLost) -> Outcome:
         return Configuration(Scope.PROVIDER, f"smtp_{lost.stage}_tls", lost.reason)
     if lost.stage is Stage.DOT:
         evidence = {"stage": str(lost.stage), "reason": lost.reason}
-        return Ambiguous(f"smtp_dot_{kind}", lost.reason, timed_out=lost.timed_out, evidence=evidence)
+        return Ambiguous(
+            f"smtp_dot_{kind}", lost.reason, timed_out=lost.timed_out, provider_failed=True, evidence=evidence
+        )
     return Transient(Scope.PROVIDER, f"smtp_{lost.stage}_{kind}", lost.reason, timed_out=lost.timed_out)
 
 

@@ -115,7 +115,7 @@ def rows() -> Iterator[tuple[int, int, Outcome]]:
     yield 400, 21611, Throttled("twilio_21611", "Why", scope=Scope.SENDER)
     yield 429, 63038, Throttled("twilio_63038", "Why", retry_after_s=3_600.0)
     yield 503, 20503, Transient(Scope.PROVIDER, "twilio_20503", "Why")
-    yield 500, 20500, Ambiguous("twilio_20500", "Why")
+    yield 500, 20500, Ambiguous("twilio_20500", "Why", provider_failed=True)
     yield 400, 29999, Permanent(Scope.MESSAGE, "twilio_29999", "Why")
     yield 404, 29998, Configuration(Scope.PROVIDER, "twilio_29998", "Why")
 

@@ -22,8 +22,8 @@ from shared.domain.states import DELIVERY_EDGES, DeliveryStatus
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 POLICY = RetryPolicy()
-FIRST = Attempt(count=0, owed_since=NOW - timedelta(minutes=1), provider_took_since=True, is_probe=False)
-TIRED = replace(FIRST, owed_since=NOW - timedelta(hours=72))
+FIRST = Attempt(count=0, waiting_since=NOW - timedelta(minutes=1), provider_took_since=True, is_probe=False)
+TIRED = replace(FIRST, waiting_since=NOW - timedelta(hours=72))
 
 DOWN = Transient(Scope.PROVIDER, "connect")
 GREYLISTED = Transient(Scope.RECIPIENT, "greylisted")
@@ -52,6 +52,7 @@ def minutes_until_next(decision: Decision) -> float:
         pytest.param(Configuration(Scope.SENDER, "from"), "owed", False, "success", id="our-sender-is-refused"),
         pytest.param(Ambiguous("lost"), "unsure", True, "none", id="answer-lost"),
         pytest.param(Ambiguous("timeout", timed_out=True), "unsure", True, "failure", id="answer-timed-out"),
+        pytest.param(Ambiguous("dropped", provider_failed=True), "unsure", True, "failure", id="answer-dropped"),
         pytest.param(NotAttempted("draining"), "owed", False, "none", id="not-attempted"),
     ],
 )
@@ -136,7 +137,7 @@ def test_waiting_ends_after_the_longest_outage_and_says_so(outcome: Outcome) -> 
     assert decision.next_attempt_at is None
     assert "72 h" in decision.reason
     assert "MAX_OUTAGE_WAIT_HOURS" in decision.reason
-    almost = replace(waited, owed_since=waited.owed_since + timedelta(seconds=1))
+    almost = replace(waited, waiting_since=waited.waiting_since + timedelta(seconds=1))
     assert after(outcome, almost).status in (DeliveryStatus.RETRYING, DeliveryStatus.OWED)
 
 
@@ -152,6 +153,12 @@ def test_a_paused_send_and_a_call_not_made_are_not_given_up_for_their_age(outcom
 def test_retry_after_is_honoured_within_bounds(wish: float | None, waits: float) -> None:
     decision = after(Throttled("429", retry_after_s=wish))
     assert decision.gate_s == waits
+    assert decision.next_attempt_at == NOW + timedelta(seconds=waits)
+
+
+@pytest.mark.parametrize(("wish", "waits"), [(None, 300.0), (60.0, 300.0), (1800.0, 1800.0), (86_400.0, 3600.0)])
+def test_a_failing_provider_that_says_when_to_come_back_is_not_asked_before(wish: float | None, waits: float) -> None:
+    decision = after(Transient(Scope.PROVIDER, "503", retry_after_s=wish))
     assert decision.next_attempt_at == NOW + timedelta(seconds=waits)
 
 
@@ -184,7 +191,7 @@ _OUTCOMES = st.one_of(
 _ATTEMPTS = st.builds(
     Attempt,
     count=st.integers(0, 30),
-    owed_since=st.datetimes(NOW.replace(tzinfo=None) - timedelta(days=9), NOW.replace(tzinfo=None)).map(
+    waiting_since=st.datetimes(NOW.replace(tzinfo=None) - timedelta(days=9), NOW.replace(tzinfo=None)).map(
         lambda moment: moment.replace(tzinfo=UTC)
     ),
     provider_took_since=st.booleans(),

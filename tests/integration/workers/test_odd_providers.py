@@ -1,0 +1,78 @@
+"""Providers that answer oddly, or at an odd moment."""
+
+import json
+
+import pytest
+
+from shared.domain.states import SendStatus
+from shared.ledger.db import Ledger
+from tests.integration.workers.ches import calls, refused, serve
+from tests.integration.workers.inprocess import InProcess
+from tests.support.factories import counts, make_send, send_status
+from tests.support.ledger_rows import delivery, put_rows, scalar
+from tests.support.scripted_http import RESET, ScriptedHttp, answer
+
+SENDING = SendStatus.SENDING
+
+
+@pytest.mark.parametrize("ref", ["msg-\0-1", "msg-\ud800-1", "m" * 60_000], ids=["nul", "lone surrogate", "endless"])
+def test_a_message_is_sent_whatever_its_providers_id_is_made_of(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, ref: str
+) -> None:
+    serve(provider, otherwise=answer(201, json.dumps({"messages": [{"msgId": ref}]}).encode()))
+    send = make_send(ledger, status=SENDING)
+    ches.run(send)
+    assert counts(ledger, send.id) == {"sent": 1}
+    assert send_status(ledger, send.id) == "completed"
+    kept = delivery(ledger, send.id)["provider_ref"]
+    assert kept[0] == "m"
+    assert len(kept) <= 255
+
+
+@pytest.mark.parametrize("refusal", [refused(429), refused(403)], ids=["throttled", "our account"])
+def test_a_delivery_first_tried_days_after_its_acceptance_has_not_waited_for_the_provider_yet(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, refusal: object
+) -> None:
+    serve(provider, otherwise=refusal)  # type: ignore[arg-type]
+    send = make_send(ledger, status=SENDING, age="5 days")
+    ches.run(send)
+    assert counts(ledger, send.id) == {"owed": 1}
+
+
+@pytest.mark.parametrize(("took_before", "becomes"), [("1 hour", "owed"), ("73 hours", "dead_lettered")])
+def test_a_retried_delivery_is_given_up_once_the_provider_has_taken_nothing_for_the_longest_wait(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, took_before: str, becomes: str
+) -> None:
+    serve(provider, otherwise=refused(429))
+    send = make_send(ledger, status=SENDING, age="5 days")
+    put_rows(ledger, send.id, [1], "retrying", due_in="-1 second")
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO provider_state (provider, credential, last_accepted_at)"
+            " VALUES ('ches', %s, now() - %s::interval)",
+            [ches.credential(), took_before],
+        )
+    ches.run(send)
+    assert counts(ledger, send.id) == {becomes: 1}
+
+
+def test_a_provider_that_drops_every_call_is_left_alone_after_five(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp
+) -> None:
+    serve(provider, otherwise=[RESET])
+    send = make_send(ledger, count=60, status=SENDING)
+    ches.run(send)
+    # One window was in flight; the circuit kept the others from it.
+    assert counts(ledger, send.id) == {"unsure": 25, "owed": 35}
+    assert sum(calls(provider).values()) == 25
+    assert scalar(ledger, "SELECT count(*) FROM attempt WHERE outcome = 'ambiguous'") == 25
+
+
+def test_a_provider_that_says_when_it_will_be_back_is_not_asked_before(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp
+) -> None:
+    serve(provider, otherwise=refused(503, **{"retry-after": "1800"}))
+    send = make_send(ledger, status=SENDING)
+    ches.run(send)
+    waits_s = scalar(ledger, "SELECT extract(epoch FROM next_attempt_at - now())::float8 FROM delivery")
+    assert waits_s == pytest.approx(1_890, abs=95)
