@@ -67,14 +67,26 @@ def upgrade() -> None:
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
         sa.Column("send_id", sa.Uuid(), nullable=False),
         sa.Column("row_no", sa.Integer(), nullable=False),
+        sa.Column("epoch", sa.SmallInteger(), nullable=False),
         sa.Column("provider", sa.Text(), nullable=False),
         sa.Column("provider_ref", sa.Text(), nullable=True),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("code", sa.Text(), nullable=True),
         sa.Column("received_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("applied_at", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_receipt")),
     )
     op.create_index("ix_receipt_delivery", "receipt", ["send_id", "row_no"], unique=False)
+    op.create_index(
+        "ix_receipt_waiting", "receipt", ["id"], unique=False, postgresql_where=sa.text("applied_at IS NULL")
+    )
+    op.create_index(
+        "ix_receipt_provider_ref",
+        "receipt",
+        ["provider_ref"],
+        unique=False,
+        postgresql_where=sa.text("provider_ref IS NOT NULL"),
+    )
     op.create_table(
         "recovery_pass",
         sa.Column("id", sa.BigInteger(), sa.Identity(always=True), nullable=False),
@@ -117,11 +129,18 @@ def upgrade() -> None:
     )
     op.add_column("delivery", sa.Column("prove_at", sa.DateTime(timezone=True), nullable=True))
     op.add_column("delivery", sa.Column("prove_count", sa.SmallInteger(), server_default=sa.text("0"), nullable=False))
+    op.add_column("delivery", sa.Column("credential", sa.Text(), nullable=True))
     # NOT VALID first: existing rows meet the rules by their defaults, and no scan holds the lock.
     op.execute(
         "ALTER TABLE delivery ADD CONSTRAINT ck_delivery_prove_at CHECK (prove_at IS NULL OR status = 'unsure') NOT VALID"
     )
     op.execute("ALTER TABLE delivery VALIDATE CONSTRAINT ck_delivery_prove_at")
+    op.execute("ALTER TABLE delivery DROP CONSTRAINT ck_delivery_settled_at")
+    op.execute(
+        "ALTER TABLE delivery ADD CONSTRAINT ck_delivery_settled_at CHECK"
+        " (prove_at IS NOT NULL OR (status IN ('owed', 'sending', 'retrying')) = (settled_at IS NULL)) NOT VALID"
+    )
+    op.execute("ALTER TABLE delivery VALIDATE CONSTRAINT ck_delivery_settled_at")
     op.execute(
         "ALTER TABLE batch ADD CONSTRAINT ck_batch_proving"
         " CHECK (proving BETWEEN 0 AND unsure AND (proving = 0) = (prove_at IS NULL)) NOT VALID"
@@ -142,7 +161,14 @@ def downgrade() -> None:
         " CHECK (settled_at IS NULL OR owed + sending + retrying = 0)"
     )
     op.execute("ALTER TABLE batch DROP CONSTRAINT ck_batch_proving")
+    op.execute("ALTER TABLE delivery DROP CONSTRAINT ck_delivery_settled_at")
+    op.execute("UPDATE delivery SET settled_at = now() WHERE status = 'unsure' AND settled_at IS NULL")
+    op.execute(
+        "ALTER TABLE delivery ADD CONSTRAINT ck_delivery_settled_at"
+        " CHECK ((status IN ('owed', 'sending', 'retrying')) = (settled_at IS NULL))"
+    )
     op.execute("ALTER TABLE delivery DROP CONSTRAINT ck_delivery_prove_at")
+    op.drop_column("delivery", "credential")
     op.drop_column("delivery", "prove_count")
     op.drop_column("delivery", "prove_at")
     op.drop_index("ix_batch_prove", table_name="batch", postgresql_where=sa.text("prove_at IS NOT NULL"))
@@ -152,6 +178,10 @@ def downgrade() -> None:
     op.drop_table("operation_item")
     op.drop_index("ix_recovery_pass_started_at", table_name="recovery_pass")
     op.drop_table("recovery_pass")
+    op.drop_index(
+        "ix_receipt_provider_ref", table_name="receipt", postgresql_where=sa.text("provider_ref IS NOT NULL")
+    )
+    op.drop_index("ix_receipt_waiting", table_name="receipt", postgresql_where=sa.text("applied_at IS NULL"))
     op.drop_index("ix_receipt_delivery", table_name="receipt")
     op.drop_table("receipt")
     op.drop_index(

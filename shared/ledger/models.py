@@ -222,10 +222,13 @@ class Delivery(Base):
     first_attempt_at: Mapped[datetime | None]
     last_attempt_at: Mapped[datetime | None]
     settled_at: Mapped[datetime | None]
+    #: Who the newest claim was going to call, and under which account: only there can an unknown outcome be proved.
     provider: Mapped[str | None]
+    credential: Mapped[str | None]
     provider_ref: Mapped[str | None]
     last_error: Mapped[str | None]
     receipt_status: Mapped[str | None]
+    #: Set on an `unsure` row that is being proved: the next look. An unsure row without it is parked.
     prove_at: Mapped[datetime | None]
     prove_count: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
 
@@ -233,7 +236,10 @@ class Delivery(Base):
         CheckConstraint(_one_of("status", DeliveryStatus), name="status"),
         CheckConstraint(_one_of("channel", Channel), name="channel"),
         CheckConstraint("(status = 'sending') = (claim_id IS NOT NULL) OR status = 'unsure'", name="claim"),
-        CheckConstraint("(status IN ('owed', 'sending', 'retrying')) = (settled_at IS NULL)", name="settled_at"),
+        CheckConstraint(
+            "prove_at IS NOT NULL OR (status IN ('owed', 'sending', 'retrying')) = (settled_at IS NULL)",
+            name="settled_at",
+        ),
         CheckConstraint("status <> 'retrying' OR next_attempt_at IS NOT NULL", name="retrying"),
         CheckConstraint("status IN ('owed', 'retrying') OR next_attempt_at IS NULL", name="next_attempt_at"),
         CheckConstraint("prove_at IS NULL OR status = 'unsure'", name="prove_at"),
@@ -396,20 +402,27 @@ class Receipt(Base):
     """
     Append-only: what a provider reported about a message after taking it.
 
-    Kept even when it comes before our own record of the call; the delivery's `receipt_status` only moves forward.
+    Kept even when it comes before our own record of the call, and applied (`applied_at`) once there is one; the
+    delivery's `receipt_status` only moves forward. `epoch` is the delivery's: a requeued one is another message.
     """
 
     __tablename__ = "receipt"
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
     send_id: Mapped[UUID]
     row_no: Mapped[int]
+    epoch: Mapped[int] = mapped_column(SmallInteger)
     provider: Mapped[str]
     provider_ref: Mapped[str | None]
     status: Mapped[str]
     code: Mapped[str | None]
     received_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    applied_at: Mapped[datetime | None]
 
-    __table_args__ = (Index("ix_receipt_delivery", "send_id", "row_no"),)
+    __table_args__ = (
+        Index("ix_receipt_delivery", "send_id", "row_no"),
+        Index("ix_receipt_waiting", "id", postgresql_where=text("applied_at IS NULL")),
+        Index("ix_receipt_provider_ref", "provider_ref", postgresql_where=text("provider_ref IS NOT NULL")),
+    )
 
 
 class RecoveryPass(Base):
