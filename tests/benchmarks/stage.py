@@ -96,10 +96,14 @@ class Stage:
             entry = entries[name]
             command = entry._replace(command=entry.command.replace("workers.main", module)).shell_command
             self.processes[name] = self.starter(command, env=self.environment, name=name)
-        workers = sum(name.startswith("worker_") for name in names)
-        wait_until(lambda: self._live_workers() >= before + workers, timeout=60, what="the workers' leases")
-        if "web" in names:
-            wait_until(lambda: answers(f"{self.address}/readyz"), timeout=60, what="the web process")
+        wanted = before + sum(name.startswith("worker_") for name in names)
+        web = "web" in names
+
+        def ready() -> bool:
+            self._none_has_ended()
+            return self._live_workers() >= wanted and (not web or answers(f"{self.address}/readyz"))
+
+        wait_until(ready, timeout=60, what=f"{', '.join(names)} to be ready")
 
     def stop(self, name: str) -> None:
         """Drain one process type."""
@@ -109,6 +113,11 @@ class Stage:
         """Where the tree of every process type, store and the sink begins."""
         named = {name: running.pid for name, running in self.processes.items()}
         return {**named, **self.servers.roots, "sink": self.sink.pid}
+
+    def _none_has_ended(self) -> None:
+        for name, running in self.processes.items():
+            if not running.is_running():
+                raise RuntimeError(f"{name} ended with {running.process.returncode}:\n{running.output()[-3000:]}")
 
     def _live_workers(self) -> int:
         with self.ledger.autocommit() as connection:

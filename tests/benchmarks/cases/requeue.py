@@ -1,0 +1,107 @@
+"""100,000 failed deliveries among 1,000,000: seconds to preview them, to freeze them, and to make them owed again."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+from uuid import UUID
+
+from shared.domain.requeue import RequeueFilter
+from shared.domain.states import SendStatus
+from shared.ledger import operations, requeue
+from shared.ledger.db import Ledger
+from shared.ledger.migrate import upgrade
+from tests.benchmarks.bench import Bench, Line, goal
+from tests.benchmarks.sends import median_of
+from tests.support.factories import make_send
+from tests.support.ledger_rows import recount
+from tests.support.servers import temporary_database
+
+#: Of every ten deliveries one is dead-lettered: they lie scattered over all batches, the worst case.
+_EVERY = 10
+_CHUNK = 200
+_SIGNATURE = "0123456789ab"
+
+T = TypeVar("T")
+
+
+def requeue_100k(bench: Bench) -> Line:
+    """By three ways to find them: a send's, everybody's, and those of one cause; then the chunks, unpaced."""
+    count = bench.size(1_000_000, 50_000)
+    with _ledger(bench.servers.postgres_url) as ledger:
+        send_id = _failed_send(ledger, count)
+
+        def run() -> Line:
+            line: Line = {}
+            with ledger.transaction() as connection:
+                for name, asked in (
+                    ("preview_send_s", RequeueFilter(send_id=send_id)),
+                    ("preview_all_s", RequeueFilter()),
+                    ("preview_cause_s", RequeueFilter(signature=_SIGNATURE)),
+                ):
+                    line[name], found = _timed(
+                        lambda asked=asked: requeue.judge(connection, asked, accepts_duplicates=False)
+                    )
+                    assert found.total == count // _EVERY
+                line["plan_s"], _ = _timed(
+                    lambda: operations.plan_requeue(
+                        connection, RequeueFilter(), operator="benchmark", reason=None, as_of=found.as_of, undo_s=-1
+                    )
+                )
+                line["chunks_s"], _ = _timed(lambda: _all_chunks(ledger, connection))
+                connection.rollback()
+            with ledger.autocommit() as connection:
+                connection.execute("VACUUM (ANALYZE) operation_item, delivery, batch")
+            return line
+
+        runs = bench.repeat("requeue_100k", run)
+    planned = max(median_of(runs, name) for name in ("preview_send_s", "preview_all_s", "preview_cause_s", "plan_s"))
+    return {
+        "deliveries": count,
+        "failed": count // _EVERY,
+        **{name: median_of(runs, name) for name in runs[0]},
+        "goals": {"seconds to preview or to freeze": goal(planned, at_most=2)},
+        "runs": runs,
+    }
+
+
+def _timed(what: Callable[[], T]) -> tuple[float, T]:
+    began = time.perf_counter()
+    result = what()
+    return round(time.perf_counter() - began, 3), result
+
+
+@contextmanager
+def _ledger(server_url: str) -> Iterator[Ledger]:
+    with temporary_database(server_url) as url:
+        upgrade(url)
+        ledger = Ledger(url, size=2, name="benchmark")
+        ledger.open()
+        yield ledger
+        ledger.close()
+
+
+def _failed_send(ledger: Ledger, count: int) -> UUID:
+    send = make_send(ledger, count=count, status=SendStatus.SENDING)
+    with ledger.transaction() as connection:
+        connection.execute("SET LOCAL statement_timeout = 0")
+        connection.execute(
+            "UPDATE delivery SET status = CASE WHEN row_no %% %(every)s = 0 THEN 'dead_lettered' ELSE 'sent' END,"
+            " attempt_count = 5, settled_at = now(), first_attempt_at = now(), last_attempt_at = now()",
+            {"every": _EVERY},
+        )
+        connection.execute(
+            "INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became,"
+            " signature, started_at, ended_at) SELECT send_id, row_no, gen_random_uuid(), 0, 5, channel, 'ches',"
+            " CASE status WHEN 'sent' THEN 'accepted' ELSE 'transient' END, status,"
+            " CASE WHEN status <> 'sent' THEN %s END, now(), now() FROM delivery",
+            [_SIGNATURE],
+        )
+        recount(connection, send.id)
+        connection.execute("UPDATE send SET status = 'completed', completed_at = now(), settled_counts = '{}'")
+    with ledger.autocommit() as connection:
+        connection.execute("VACUUM ANALYZE")
+    return send.id
+
+
+def _all_chunks(ledger: Ledger, connection: object) -> None: ...
