@@ -1,12 +1,13 @@
 """Statements that meet in the middle: what one does while another waits, or looks at a moment that has passed."""
 
+import time
 from threading import Thread
 from uuid import UUID, uuid4
 
 import pytest
 
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
-from shared.ledger import batches, chains, deliveries
+from shared.ledger import batches, chains, deliveries, periodic
 from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import counts, make_send, send_status
@@ -127,6 +128,13 @@ def test_pages_of_due_sends_hold_every_channel_of_a_send(ledger: Ledger) -> None
             after, after_channel = page[-1].send_id, page[-1].channel
             found += [due.channel for due in page]
     assert found == [Channel.EMAIL, Channel.SMS]
+
+
+def test_a_clock_that_is_a_day_ahead_takes_no_tick_from_the_others(ledger: Ledger) -> None:
+    now_ms = int(time.time() * 1000)
+    with ledger.autocommit() as connection:
+        assert periodic.claim_tick(connection, name="due_work", slot=now_ms + 86_400_000)
+        wait_until(lambda: periodic.claim_tick(connection, name="due_work", slot=int(time.time() * 1000)))
 
 
 def put_due_now(ledger: Ledger, send_id: UUID) -> None:
