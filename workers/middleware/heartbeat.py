@@ -1,5 +1,6 @@
 """The beat of a worker process, every 5 s: to people (its row on the System tab) and to the broker."""
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -31,12 +32,11 @@ class Heartbeats(dramatiq.Middleware):
         beats = keys.BROKER_HEARTBEATS.name(broker.namespace)
 
         def with_each_beat() -> None:
+            # First: the others ask Redis with less patience, and what they raise must not cost this beat.
+            with contextlib.suppress(redis.RedisError):  # without Redis nobody can take this worker for dead either
+                broker.client.zadd(beats, {broker.broker_id: int(time.time() * 1000)})
             for call in runtime.each_beat:
                 call()
-            try:
-                broker.client.zadd(beats, {broker.broker_id: int(time.time() * 1000)})
-            except redis.RedisError:
-                return  # without Redis nobody can take this worker for dead either
 
         self._heartbeat = Heartbeat(
             runtime.link,

@@ -169,7 +169,7 @@ def _number(value: str | None) -> float | None:
 def _seconds_until(value: str, now: datetime) -> float | None:
     try:
         moment = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # the second for an offset from UTC of any length
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -57,6 +57,7 @@ def test_with_an_idempotency_key_in_force_a_gateway_that_gave_up_is_transient() 
         (("X-RateLimit-Reset: 2.5",), 2.5),
         (("RateLimit-Reset: 12", "Retry-After: 3"), 3.0),
         (("Retry-After: soon", "RateLimit-Reset: 12"), 12.0),
+        (("Retry-After: Mon, 30 Nov 2026 12:00:00 +99999999999999999999", "RateLimit-Reset: 12"), 12.0),
         (("Retry-After-Ms: 1500", "Retry-After: 3"), 1.5),
     ],
 )
