@@ -11,14 +11,17 @@ from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.guard import Guards
 from shared.coordination.heartbeat import list_workers
 from shared.coordination.redis import RedisUnavailable
+from shared.coordination.slots import reserved_slots
 from shared.domain.retry import RetryPolicy
 from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import queue_for
 from shared.ledger import sandbox
+from shared.ledger.db import POSTGRES_AWAY
 from shared.settings import Settings
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import EmailMessage, Message, Provider
 from workers.providers.registry import build_provider
+from workers.providers.sandbox import StoreAway
 
 _log = logging.getLogger(__name__)
 
@@ -113,13 +116,12 @@ class Senders:
     def _make_guards(self, name: str, credential: str) -> Guards:
         settings = self._runtime.settings
         cap = cap_of(settings, name)
-        reserved = -(-cap * settings.single_lane_reserved_percent // 100) if cap > 1 else 0
         return Guards(
             self._runtime.link,
             provider=name,
             credential=credential,
             cap=cap or None,
-            reserved=min(reserved, max(cap - 1, 0)),
+            reserved=reserved_slots(cap, settings.single_lane_reserved_percent),
             policy=CircuitPolicy(
                 failures=settings.circuit_failures,
                 window_s=settings.circuit_window_ms / 1000,
@@ -130,8 +132,11 @@ class Senders:
         )
 
     def _keep(self, messages: Sequence[Message]) -> None:
-        with self._runtime.ledger.transaction() as connection:
-            sandbox.keep(connection, [_kept(message) for message in messages])
+        try:
+            with self._runtime.ledger.transaction() as connection:
+                sandbox.keep(connection, [_kept(message) for message in messages])
+        except POSTGRES_AWAY as error:
+            raise StoreAway from error
 
 
 def _kept(message: Message) -> sandbox.SandboxMessage:

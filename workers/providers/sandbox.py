@@ -47,6 +47,13 @@ _BY_DIGITS = dict(zip((f"{n:04}" for n in range(1, 9)), [*_ASKED, "flaky"], stri
 _FLAKY = Transient(Scope.PROVIDER, "sandbox_flaky", "the sandbox was asked to fail once")
 
 
+_STORE_AWAY = Transient(Scope.PROVIDER, "sandbox_store_away", "the sandbox's store could not be reached")
+
+
+class StoreAway(Exception):  # noqa: N818  # a state of the world, not a mistake
+    """Where the sandbox keeps its messages cannot be reached now."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxConfig:
     """`latency_ms` is waited once per window, as if all its calls ran at the same time."""
@@ -56,9 +63,9 @@ class SandboxConfig:
 
 class SandboxProvider:
     """
-    The adapter. `keep` stores the accepted messages of a window, all in one go.
+    The adapter. `keep` stores the accepted messages of a window, all in one go, or raises StoreAway.
 
-    What `keep` raises comes out of `send`: without its store the sandbox has nothing to answer with.
+    A message kept twice is kept once, so that one whose keeping was not confirmed may simply come again.
     """
 
     name = "sandbox"
@@ -73,8 +80,11 @@ class SandboxProvider:
         """Answer as asked; messages are kept before any is answered."""
         outcomes = [self._outcome_of(message) for message in messages]
         kept = [m for m, o in zip(messages, outcomes, strict=True) if isinstance(o, Accepted | Ambiguous)]
-        if kept:
-            self._keep(kept)
+        try:
+            if kept:
+                self._keep(kept)
+        except StoreAway:
+            outcomes = [_STORE_AWAY if isinstance(outcome, Accepted | Ambiguous) else outcome for outcome in outcomes]
         ends_at = time.monotonic() + self._latency_s
         while (left_s := ends_at - time.monotonic()) > 0:
             time.sleep(min(left_s, GLANCE_S))

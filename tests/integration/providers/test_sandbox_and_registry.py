@@ -20,7 +20,7 @@ from shared.settings import Settings
 from tests.integration.providers.messages import email_message, send_all, sms_message
 from workers.providers.protocol import Message
 from workers.providers.registry import build_provider, longest_call_s
-from workers.providers.sandbox import SandboxConfig, SandboxProvider
+from workers.providers.sandbox import SandboxConfig, SandboxProvider, StoreAway
 
 ASKED = {
     "permanent": Permanent,
@@ -72,6 +72,15 @@ READY: dict[str, dict[str, object]] = {
     "twilio": {"twilio_account_sid": "AC1", "twilio_auth_token": "s3cret", "twilio_from": "+16045550100"},
     "acs": {"acs_endpoint": "https://a.example.com", "acs_access_key": "czNjcmV0", "acs_from": "+18335550100"},
 }
+
+
+def test_a_sandbox_without_its_store_takes_nothing_and_leaves_nothing_in_doubt() -> None:
+    def keep(_: Sequence[Message]) -> None:
+        raise StoreAway
+
+    provider = SandboxProvider(SandboxConfig(), keep=keep)
+    asked = [email_message(f"{name}@example.com") for name in ("anna", "ambiguous", "permanent")]
+    assert [type(outcome) for outcome in send_all(provider, asked)] == [Transient, Transient, Permanent]
 
 
 def keep_nothing(_: Sequence[Message]) -> None: ...
