@@ -3,19 +3,22 @@ Every operation is tried on a send, and on a delivery, in every state: the edges
 own table, and those that docs/state-machine.md draws. Each try is rolled back.
 """
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
 from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, SendStatus
-from shared.ledger import batches, chains, deliveries, sends
+from shared.ledger import batches, chains, deliveries, queries, sends
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.deliveries import Claim, ClaimedDelivery
+from shared.ledger.requeue import Item, requeue_deliveries
 from tests.integration.ledger.hand import SAYS, ended
 from tests.support.factories import MadeSend, make_send, make_tenant
 from tests.support.ledger_rows import put_rows, put_send
@@ -61,36 +64,66 @@ ROW = ClaimedDelivery(
 
 def claim(connection: Connection, send: MadeSend) -> object:
     return deliveries.claim_window(
-        connection, send_id=send.id, channel=Channel.EMAIL, worker=DEAD, batches=[0], claim=uuid4(), limit=9
+        connection,
+        send_id=send.id,
+        channel=Channel.EMAIL,
+        worker=DEAD,
+        batches=[0],
+        claim=uuid4(),
+        limit=9,
+        provider="ches",
+        credential="account",
     )
 
 
-ON_DELIVERIES: list[Operation] = [
-    claim,
-    lambda connection, send: batches.free_abandoned(connection, AbandonedBatch(send.id, 0, DEAD)),
-    *(record(became) for became in SAYS),
-    *(late(became) for became in SAYS),
-    sweep(DeliveryStatus.CANCELLED),
-    sweep(DeliveryStatus.EXPIRED),
-]
+def requeue(connection: Connection, send: MadeSend) -> object:
+    item = Item(send.id, 1, 0)
+    return requeue_deliveries(connection, [item], operation=uuid4(), takes_unsure=True)
 
 
-def on_sends(tenant: int) -> list[Operation]:
-    return [
-        lambda connection, send: chains.start_send(connection, send.id),
-        lambda connection, send: chains.start_scheduled(connection),
-        lambda connection, send: chains.complete(connection, send.id),
-        lambda connection, send: chains.pause(connection, send.id, reason="r"),
-        lambda connection, send: chains.pause_poisoned(connection, send.id, signature="s", most=0, reason="r"),
-        lambda connection, send: batches.begin_expired(connection, send.id),
-        lambda connection, send: batches.close_cancelled(connection, send.id),
-        lambda connection, send: sends.cancel(connection, tenant_id=tenant, send_id=send.id),
-        lambda connection, send: sends.pause(connection, tenant_id=tenant, send_id=send.id, reason="r"),
-        lambda connection, send: sends.resume(connection, tenant_id=tenant, send_id=send.id),
-        lambda connection, send: sends.reschedule(connection, tenant_id=tenant, send_id=send.id, send_at=None),
-        late(DeliveryStatus.RETRYING),
-        late(DeliveryStatus.SENT),
-    ]
+#: Per statement that changes a delivery's status, what calls it.
+ON_DELIVERIES: dict[str, list[Operation]] = {
+    "claim_window": [claim],
+    "free_abandoned_batch": [
+        lambda connection, send: batches.free_abandoned(connection, AbandonedBatch(send.id, 0, DEAD))
+    ],
+    "record_outcomes": [record(became) for became in SAYS],
+    "record_late_outcome": [late(became) for became in SAYS],
+    "sweep_batches": [sweep(DeliveryStatus.CANCELLED), sweep(DeliveryStatus.EXPIRED)],
+    "requeue_deliveries": [requeue],
+}
+
+
+def on_sends(tenant: int) -> dict[str, list[Operation]]:
+    """Per statement that changes a send's status, what calls it."""
+    return {
+        "start_send": [lambda connection, send: chains.start_send(connection, send.id)],
+        "start_scheduled_sends": [lambda connection, send: chains.start_scheduled(connection)],
+        "complete_send": [lambda connection, send: chains.complete(connection, send.id)],
+        "pause_send": [lambda connection, send: chains.pause(connection, send.id, reason="r")],
+        "pause_poisoned_send": [
+            lambda connection, send: chains.pause_poisoned(connection, send.id, signature="s", most=0, reason="r")
+        ],
+        "begin_expired_send": [lambda connection, send: batches.begin_expired(connection, send.id)],
+        "cancel_send": [lambda connection, send: sends.cancel(connection, tenant_id=tenant, send_id=send.id)],
+        "pause_send_by_tenant": [
+            lambda connection, send: sends.pause(connection, tenant_id=tenant, send_id=send.id, reason="r")
+        ],
+        "resume_send": [lambda connection, send: sends.resume(connection, tenant_id=tenant, send_id=send.id)],
+        "record_late_outcome": [late(DeliveryStatus.RETRYING), late(DeliveryStatus.SENT)],
+        "requeue_deliveries": [requeue],
+    }
+
+
+def statements_that_change(table: str) -> set[str]:
+    """The names of the statements that write the status of rows of a table."""
+    pattern = re.compile(rf"UPDATE {table}\b(?: \w+)?\s+SET status\b")
+    return {name for name, text in queries._STATEMENTS.items() if pattern.search(text)}
+
+
+def test_every_statement_that_changes_a_state_is_tried() -> None:
+    assert set(ON_DELIVERIES) == statements_that_change("delivery")
+    assert set(on_sends(0)) == statements_that_change("send")
 
 
 def edges_made(ledger: Ledger, operation: Operation, send: MadeSend, query: str) -> Edges:
@@ -103,9 +136,9 @@ def edges_made(ledger: Ledger, operation: Operation, send: MadeSend, query: str)
     return edges
 
 
-def all_edges(ledger: Ledger, operations: list[Operation], made: list[MadeSend], query: str) -> Edges:
+def all_edges(ledger: Ledger, operations: dict[str, list[Operation]], made: list[MadeSend], query: str) -> Edges:
     found: Edges = set()
-    for operation in operations:
+    for operation in chain.from_iterable(operations.values()):
         for send in made:
             found |= edges_made(ledger, operation, send, query)
     return found

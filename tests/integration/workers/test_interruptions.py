@@ -14,7 +14,7 @@ from admin.local.place import make_private, server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
 from shared.coordination.guard import Entered
-from shared.domain.outcome import Accepted, Outcome
+from shared.domain.outcome import Accepted, Outcome, Permanent, Scope
 from shared.domain.retry import RetryPolicy
 from shared.domain.states import Channel, Lane, Mode, SendStatus
 from shared.jobs import QueueName
@@ -224,6 +224,8 @@ def make_window(worker: InProcess, send: MadeSend, *, before_the_calls: Callable
             batches=held,
             claim=claim,
             limit=25,
+            provider="ches",
+            credential="account",
         )
         content = chains.load_send(connection, send.id)
     assert content is not None
@@ -260,11 +262,11 @@ class Broken:
 
 
 class Unstorable(Broken):
-    """An adapter that gives references no database can keep."""
+    """An adapter that names failures in a way no database can keep."""
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         for index in range(len(messages)):
-            yield index, Accepted("with a \0 in it")
+            yield index, Permanent(Scope.RECIPIENT, "with a \0 in it")
 
 
 class Only(Senders):
@@ -311,6 +313,26 @@ def test_outcomes_that_cannot_be_stored_leave_no_row_in_a_call_that_nobody_makes
     assert attempts(ledger, send.id)[0]["code"] == "not_recorded"
     worker.tick()
     assert send_status(ledger, send.id) == "completed"
+
+
+def test_no_connection_to_postgres_is_held_across_a_call(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp
+) -> None:
+    held: list[object] = []
+
+    def look() -> None:
+        with ledger.autocommit() as connection:
+            held.append(
+                connection.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                    " AND application_name LIKE 'tidings%' AND state <> 'idle'"
+                ).fetchone()
+            )
+
+    serve(provider, otherwise=at_the_nth_call(25, look))
+    send = make_send(ledger, count=25, status=SENDING)
+    ches.run(send)
+    assert held == [(0,)]
 
 
 def test_a_call_that_outlived_its_lease_wins_over_the_parking(
