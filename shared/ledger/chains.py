@@ -28,7 +28,7 @@ _PAUSE_POISONED = statement("pause_poisoned_send")
 
 @dataclass(frozen=True, slots=True)
 class SendContent:
-    """What a worker needs of a send. `owed_since`: acceptance, schedule, or a person's resume or requeue, the latest."""
+    """What a worker needs of a send. `owed_since`: acceptance, schedule, a resume or a requeue, the latest."""
 
     id: UUID
     tenant_id: int

@@ -103,11 +103,11 @@ FOR NO KEY UPDATE OF b
 -- neither cancelled nor past its valid_until. The batches are locked; the claim of an unsure row is forgotten, so
 -- that a proof which comes later finds nothing. A finished send is being sent again, one in progress is written too:
 -- whoever is finishing it at this moment must not miss the rows. `resumed_at` starts its patience with the provider
--- and the poison guard's count anew. What cannot be requeued is skipped, with the reason.
+-- and the poison guard's count anew. Rows are found by key, then by place, whatever the planner believes. What cannot be requeued is skipped, with the reason.
 WITH item AS (
     SELECT * FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[], %(epochs)s::int[]) AS i (send_id, row_no, epoch)
 ), state AS (
-    SELECT i.send_id, i.row_no, d.place, d.status,
+    SELECT i.send_id, i.row_no, o.item_place, d.place, d.status,
            CASE
                WHEN d.epoch IS DISTINCT FROM i.epoch OR d.prove_at IS NOT NULL
                     OR d.status NOT IN ('failed', 'dead_lettered', 'unsure') THEN 'state'
@@ -116,6 +116,12 @@ WITH item AS (
                WHEN s.valid_until <= now() THEN 'expired'
            END AS left_out
     FROM item i
+    CROSS JOIN LATERAL (
+        SELECT ctid AS item_place FROM operation_item
+        WHERE operation_id = %(operation)s AND operation_item.send_id = i.send_id AND operation_item.row_no = i.row_no
+          AND result IS NULL
+        OFFSET 0
+    ) AS o
     LEFT JOIN send s ON s.id = i.send_id
     LEFT JOIN LATERAL (
         SELECT ctid AS place, status, epoch, prove_at FROM delivery
@@ -157,7 +163,7 @@ WITH item AS (
         why = CASE WHEN r.row_no IS NULL THEN coalesce(s.left_out, 'state') END
     FROM state s
     LEFT JOIN requeued r ON r.send_id = s.send_id AND r.row_no = s.row_no
-    WHERE i.operation_id = %(operation)s AND i.send_id = s.send_id AND i.row_no = s.row_no AND i.result IS NULL
+    WHERE i.ctid = s.item_place AND i.result IS NULL
     RETURNING i.result
 )
 SELECT count(*) FILTER (WHERE result = 'done')::int, count(*) FILTER (WHERE result = 'skipped')::int FROM marked

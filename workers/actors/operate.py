@@ -1,0 +1,97 @@
+"""Operations of people, worked on in chunks: paced, stoppable between any two, gone on with after a crash."""
+
+import logging
+import time
+
+import dramatiq
+
+from shared.domain.requeue import CANARY_STEPS, canary_step
+from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
+from shared.ledger import operations, requeue
+from shared.ledger.db import POSTGRES_AWAY, Connection
+from shared.ledger.operations import Taken
+from workers.middleware.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+#: Deliveries in one transaction: their rows and batches are locked for some 30 ms.
+CHUNK = 200
+#: Deliveries and sends given back to the queues per second, over all workers: below what the fleet sends, so that
+#: what comes in meanwhile does not wait behind a day's failures. Each send costs a message of its own.
+_DELIVERIES_PER_S, _SENDS_PER_S = 2_000, 200
+#: Seconds between two looks at what became of the first ones.
+_CANARY_LOOK_S = 1.0
+#: Seconds a message works; due work sends another while an operation is open.
+_BUDGET_S = 10.0
+
+
+class Operate:
+    """Takes open operations, the longest due first, for one chunk each."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def run(self) -> None:
+        """Work until nothing is due soon, the process drains or the time is up."""
+        until = time.monotonic() + _BUDGET_S
+        while not self._runtime.draining and time.monotonic() < until:
+            try:
+                with self._runtime.ledger.transaction() as connection:
+                    worked = self._work(connection)
+                if worked:
+                    continue
+                with self._runtime.ledger.autocommit() as connection:
+                    wait_s = operations.next_in_s(connection)
+            except POSTGRES_AWAY as error:
+                # A deadlock, too, is told like this: the chunk is undone, and done again when it is found.
+                _log.warning("operation_interrupted", extra={"error": type(error).__name__})
+                return
+            if wait_s is None or wait_s > _CANARY_LOOK_S:
+                return
+            self._runtime.wait_draining(max(wait_s, 0.02))
+
+    def _work(self, connection: Connection) -> bool:
+        """One chunk of one operation, in the caller's transaction; False when none is due."""
+        operation = operations.take(connection)
+        if operation is None:
+            return False
+        most = CHUNK
+        if operation.canary and operation.done <= CANARY_STEPS[-1]:
+            step = canary_step(operations.canary_result(connection, operation))
+            if step.stop is not None:
+                self._stop(connection, operation, step.stop)
+                return True
+            if step.most == 0:
+                operations.put_off(connection, operation, pause_s=_CANARY_LOOK_S)
+                return True
+            most = min(step.most or CHUNK, CHUNK)
+        self._chunk(connection, operation, most)
+        return True
+
+    def _chunk(self, connection: Connection, operation: Taken, most: int) -> None:
+        items = operations.next_items(connection, operation, limit=most)
+        done = skipped = 0
+        if items:
+            done, skipped = requeue.requeue_deliveries(
+                connection, items, operation=operation.id, takes_unsure=operation.accepts_duplicates
+            )
+            pause_s = max(len(items) / _DELIVERIES_PER_S, len({item.send_id for item in items}) / _SENDS_PER_S)
+            operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=pause_s)
+        done, skipped = operation.done + done, operation.skipped + skipped
+        if operations.end(connection, operation, done=done, skipped=skipped):
+            _log.info("operation_done", extra={"operation": str(operation.id), "done": done, "skipped": skipped})
+
+    @staticmethod
+    def _stop(connection: Connection, operation: Taken, why: str) -> None:
+        operations.stop(connection, operation.id, operator="tidings", why=why)
+        _log.warning("operation_stopped", extra={"operation": str(operation.id), "why": why})
+
+
+def register(broker: Broker, runtime: Runtime) -> None:
+    """Declare the actor."""
+    operate_on = Operate(runtime)
+
+    @dramatiq.actor(broker=broker, actor_name=JobName.OPERATE.value, queue_name=QueueName.OPS.value)
+    def operate(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs
+        if v == MESSAGE_VERSION:
+            operate_on.run()
