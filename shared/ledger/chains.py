@@ -18,6 +18,7 @@ _BEGIN = statement("begin_chain")
 _HAND_OVER = statement("hand_over_chain")
 _KEEP = statement("keep_chain")
 _END = statement("end_chain")
+_FORGET = statement("forget_chains")
 _DUE = statement("find_due_sends")
 _CHAINS = statement("find_chains")
 _COMPLETE = statement("complete_send")
@@ -129,6 +130,11 @@ def keep(connection: Connection, key: ChainKey, *, token: UUID, worker: UUID) ->
 def end(connection: Connection, key: ChainKey, *, token: UUID) -> None:
     """Forget a chain that finds nothing due."""
     connection.execute(_END, key.parameters(token=token))
+
+
+def forget(connection: Connection) -> int:
+    """Remove chains that nobody will take up, an hour after their message was queued; the number removed."""
+    return connection.execute(_FORGET).rowcount
 
 
 def find_due(

@@ -6,7 +6,7 @@ from datetime import timedelta
 import dramatiq
 
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
-from shared.ledger import idempotency, sandbox, workers
+from shared.ledger import chains, idempotency, sandbox, workers
 from workers.middleware.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def register(broker: Broker, runtime: Runtime) -> None:
         if v != MESSAGE_VERSION:
             return
         settings = runtime.settings
-        removed = {"sandbox_messages": 0, "idempotency_keys": 0, "workers": 0}
+        removed = {"sandbox_messages": 0, "idempotency_keys": 0, "chains": 0, "workers": 0}
         with runtime.ledger.autocommit() as connection:
             for _ in range(_ROUNDS):
                 gone = sandbox.trim(
@@ -39,6 +39,7 @@ def register(broker: Broker, runtime: Runtime) -> None:
             removed["idempotency_keys"] = idempotency.forget(
                 connection, ttl=timedelta(hours=settings.idempotency_key_ttl_hours), limit=_CHUNK
             )
+            removed["chains"] = chains.forget(connection)
             removed["workers"] = workers.forget_dead(connection)
         if any(removed.values()):
             _log.info("housekeeping_done", extra=removed)

@@ -66,6 +66,14 @@ RETURNING chain_no
 DELETE FROM chain
 WHERE send_id = %(send_id)s AND channel = %(channel)s AND chain_no = %(chain_no)s AND token = %(token)s
 
+-- name: forget_chains
+-- Housekeeping: chains of sends that are over, whose message was lost while others did the work. A late message finds
+-- none, and ends; whoever requeues has new ones started.
+DELETE FROM chain c
+USING send s
+WHERE s.id = c.send_id AND s.status IN ('completed', 'cancelled') AND c.queued_at < now() - interval '1 hour'
+  AND NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = c.holder AND w.lease_until > now())
+
 -- name: find_due_sends
 -- Due work: sends that may be worked on now and have a free due batch, keyset-paged by id and channel.
 -- due_batches is counted up to `most` only: it decides how many chains are worth starting.

@@ -287,3 +287,22 @@ def test_housekeeping_keeps_the_newest_messages_of_the_sandbox_within_count_and_
         connection.execute("UPDATE sandbox_message SET received_at = now() - interval '2 hours' WHERE id = 6")
     worker.call(JobName.HOUSEKEEPING, slot=1)
     assert scalar(ledger, "SELECT array_agg(id ORDER BY id) FROM sandbox_message") == [4, 5]
+
+
+def test_housekeeping_forgets_chains_whose_message_was_lost_once_their_send_is_over(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    over, going = make_send(ledger), make_send(ledger, status=SENDING)
+    put_rows(ledger, over.id, [1], "sent")
+    put_send(ledger, over.id, SendStatus.COMPLETED)
+    with ledger.autocommit() as connection:
+        for send in (over, going):
+            for chain_no, age in enumerate(("2 hours", "50 minutes")):
+                connection.execute(
+                    "INSERT INTO chain (send_id, channel, chain_no, token, queued_at)"
+                    " VALUES (%s, 'email', %s, gen_random_uuid(), now() - %s::interval)",
+                    [send.id, chain_no, age],
+                )
+    worker.call(JobName.HOUSEKEEPING, slot=1)
+    assert scalar(ledger, "SELECT count(*) FROM chain WHERE send_id = %s", over.id) == 1
+    assert scalar(ledger, "SELECT count(*) FROM chain WHERE send_id = %s", going.id) == 2
