@@ -6,18 +6,20 @@ own table, and those that docs/state-machine.md draws. Each try is rolled back.
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
+from shared.domain.requeue import REQUEUEABLE, RequeueFilter
 from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, SendStatus
 from shared.ledger import batches, chains, deliveries, queries, sends
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.deliveries import Claim, ClaimedDelivery
+from shared.ledger.operations import plan_requeue
 from shared.ledger.requeue import Item, requeue_deliveries
 from tests.integration.ledger.hand import SAYS, ended
 from tests.support.factories import MadeSend, make_send, make_tenant
@@ -77,8 +79,14 @@ def claim(connection: Connection, send: MadeSend) -> object:
 
 
 def requeue(connection: Connection, send: MadeSend) -> object:
-    item = Item(send.id, 1, 0)
-    return requeue_deliveries(connection, [item], operation=uuid4(), takes_unsure=True)
+    asked = RequeueFilter(ids=((send.id, 1),), statuses=REQUEUEABLE)
+    now = datetime.now(UTC) + timedelta(minutes=1)
+    planned, _ = plan_requeue(
+        connection, asked, operator="kim", reason=None, as_of=now, accepts_duplicates=True, undo_s=0
+    )
+    if planned is None:
+        return None
+    return requeue_deliveries(connection, [Item(send.id, 1, 0)], operation=planned.id, takes_unsure=True)
 
 
 #: Per statement that changes a delivery's status, what calls it.
