@@ -12,8 +12,9 @@ from shared.ledger.chains import SendContent
 from shared.ledger.deliveries import ClaimedDelivery
 from workers.providers.protocol import EmailMessage, Message, SmsMessage
 
-#: Sends whose compiled templates are kept; a chain works on one send for seconds.
-_KEPT = 64
+#: Sends whose compiled templates are kept: as many as threads work at once. A template may have a megabyte and
+#: more, so this times TEMPLATE_MAX_BYTES, and as much again compiled, is what a process may have to hold.
+_KEPT = 8
 
 Render = Callable[[ClaimedDelivery], Message]
 

@@ -44,9 +44,8 @@ _log = logging.getLogger(__name__)
 #: any case; groups of 100 cost a worker a fifth less CPU than groups of 25 and Postgres a third (tests/benchmarks).
 GROUP_MAX = 100
 GROUP_WAIT_S = 0.05
-#: Seconds between two tries to record while Postgres is away, and how long they go on.
+#: Seconds between two tries to record while Postgres is away.
 _RECORD_AGAIN_S = 0.5
-_RECORD_PATIENCE_S = 120.0
 #: Seconds between two notes that the provider takes messages, per process and provider.
 _NOTE_ACCEPTED_S = 1.0
 
@@ -228,13 +227,12 @@ class Window:
                 _log.warning("outcomes_wait_for_postgres", extra={"error": type(error).__name__})
 
     def _record_all(self) -> None:
-        """Record what is left; known outcomes are not given up because Postgres is away for a while."""
-        patience = time.monotonic() + _RECORD_PATIENCE_S
+        """Record what is left; what is known is not given up because Postgres is away: only this process knows it."""
         while True:
             try:
                 return self._record()
             except POSTGRES_AWAY:
-                if time.monotonic() > patience or self.runtime.must_cut:
+                if self.runtime.must_cut:
                     raise
                 time.sleep(_RECORD_AGAIN_S)
 
