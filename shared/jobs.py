@@ -44,6 +44,8 @@ class JobName(StrEnum):
     WORK_CHAIN = "work_chain"
     DUE_WORK = "due_work"
     HOUSEKEEPING = "housekeeping"
+    OPERATE = "operate"
+    RECONCILE = "reconcile"
 
 
 _QUICK = frozenset({QueueName.INGEST, QueueName.EMAIL, QueueName.SMS})
@@ -150,16 +152,21 @@ class Jobs:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    def ingest(self, send_id: UUID) -> None:
-        """Ask for a send's fan-out; call after its acceptance is committed."""
-        self._enqueue(QueueName.INGEST, JobName.INGEST, send_id=str(send_id))
+    def ingest(self, send_id: UUID, *, message_id: UUID | None = None) -> None:
+        """
+        Ask for a send's fan-out; call after its acceptance is committed.
+
+        `message_id` names the message in Redis, for whoever asks later whether it still waits.
+        """
+        self._enqueue(QueueName.INGEST, JobName.INGEST, message_id=message_id, send_id=str(send_id))
 
     def work_chain(self, *, queue: QueueName, send_id: UUID, channel: Channel, chain_no: int, token: UUID) -> None:
         """Hand a chain to the queue under its token; call after the token is committed."""
         self._enqueue(
             queue,
             JobName.WORK_CHAIN,
-            token=token,
+            message_id=token,
+            token=str(token),
             send_id=str(send_id),
             channel=channel.value,
             chain_no=chain_no,
@@ -169,10 +176,10 @@ class Jobs:
         """Run a periodic job for a tick that was claimed in Postgres."""
         self._enqueue(QueueName.OPS, name, slot=slot)
 
-    def _enqueue(self, queue: QueueName, job: JobName, *, token: UUID | None = None, **arguments: str | int) -> None:
-        options = {"token": str(token)} if token else {}
-        if token:
-            arguments["token"] = str(token)
+    def _enqueue(
+        self, queue: QueueName, job: JobName, *, message_id: UUID | None = None, **arguments: str | int
+    ) -> None:
+        options = {"token": str(message_id)} if message_id else {}
         self.broker.enqueue(
             dramatiq.Message(
                 queue_name=queue.value,

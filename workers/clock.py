@@ -36,6 +36,7 @@ def schedule(settings: Settings) -> list[Periodic]:
     """Every periodic job of this configuration."""
     return [
         Periodic(JobName.DUE_WORK, settings.due_work_interval_ms / 1000),
+        Periodic(JobName.RECONCILE, settings.delivery_reconcile_interval_ms / 1000),
         Periodic(JobName.HOUSEKEEPING, 60.0),
     ]
 

@@ -12,7 +12,6 @@ from shared.ledger.queries import statement
 _LOAD = statement("load_send")
 _START = statement("start_send")
 _START_SCHEDULED = statement("start_scheduled_sends")
-_WAITING = statement("find_waiting_sends")
 _PUT = statement("put_chain")
 _BEGIN = statement("begin_chain")
 _HAND_OVER = statement("hand_over_chain")
@@ -97,12 +96,6 @@ def start_send(connection: Connection, send_id: UUID) -> SendStatus | None:
 def start_scheduled(connection: Connection) -> list[UUID]:
     """Start every scheduled send whose time has come; their ids."""
     return [row[0] for row in connection.execute(_START_SCHEDULED)]
-
-
-def find_waiting(connection: Connection, *, pending_s: float, queued_s: float, limit: int) -> list[UUID]:
-    """Accepted sends that nobody picked up for so many seconds."""
-    parameters = {"pending_s": pending_s, "queued_s": queued_s, "limit": limit}
-    return [row[0] for row in connection.execute(_WAITING, parameters)]
 
 
 def put(connection: Connection, key: ChainKey, *, token: UUID, old_token: UUID | None) -> bool:

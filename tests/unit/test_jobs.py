@@ -38,6 +38,7 @@ ENQUEUE: dict[JobName, Callable[[Jobs], None]] = {
     ),
     JobName.DUE_WORK: lambda jobs: jobs.periodic(JobName.DUE_WORK, slot=2**40),
     JobName.HOUSEKEEPING: lambda jobs: jobs.periodic(JobName.HOUSEKEEPING, slot=2**40),
+    JobName.RECONCILE: lambda jobs: jobs.periodic(JobName.RECONCILE, slot=2**40),
 }
 
 

@@ -1,28 +1,26 @@
 """
-Due work, found in Postgres every few seconds: timers, lost messages, dead holders, sweeps, finished sends.
+Due work, found in Postgres every few seconds: timers, lost chains, dead holders, sweeps, finished sends. What takes
+longer to be sure of is the reconciler's.
 
 Level-triggered: each step looks for what is so now, never for what happened since the last look, so a tick
 that is lost, late or doubled changes nothing.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable
-from uuid import UUID
 
 import dramatiq
 import psycopg
+import redis
 
-from shared.coordination.guard import Guards
 from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisUnavailable
-from shared.domain.states import Channel, DeliveryStatus, Mode
-from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName, queue_for
-from shared.ledger import batches, chains
-from shared.ledger.chains import ChainKey, ChainState, DueSend
+from shared.domain.states import DeliveryStatus
+from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
+from shared.ledger import batches, chains, operations
 from shared.ledger.db import POSTGRES_AWAY
-from workers.actors.ingest import chains_worth_starting, ingest_send, start_chain
-from workers.actors.senders import Senders
+from shared.recovery.starting import ChainStarter
+from shared.recovery.waits import Waits
 from workers.middleware.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -32,29 +30,26 @@ _PAGE = 500
 _PER_TICK = 1_000
 #: Batches swept in one transaction (25,000 deliveries with the default BATCH_SIZE).
 _SWEEP_BATCHES = 1_000
-#: Seconds a chain's message may be missing from Redis: between its commit and its enqueueing.
-_ENQUEUE_GRACE_S = 5.0
-_FIRST = UUID(int=0)
 
 
 class DueWork:
     """One tick's work, in steps that do not depend on each other: one that fails is logged, the rest go on."""
 
-    def __init__(self, runtime: Runtime, senders: Senders, jobs: Jobs) -> None:
+    def __init__(self, runtime: Runtime, jobs: Jobs) -> None:
         self._runtime = runtime
-        self._senders = senders
         self._jobs = jobs
-        self._queues = Queues(runtime.link, namespace=f"{runtime.settings.redis_namespace}:broker")
+        queues = Queues(runtime.link, namespace=f"{runtime.settings.redis_namespace}:broker")
+        self._chains = ChainStarter(runtime.ledger, queues, jobs, runtime.settings)
 
     def run(self) -> None:
         """Do every step once."""
         steps: list[Callable[[], object]] = [
             self.start_scheduled,
-            self.pick_up_waiting,
             self.free_abandoned,
             self.sweep_stopped,
             self.finish,
             self.start_chains,
+            self.move_operations,
         ]
         for step in steps:
             if self._runtime.draining:
@@ -72,20 +67,6 @@ class DueWork:
         with self._runtime.ledger.autocommit() as connection:
             for send_id in chains.start_scheduled(connection):
                 _log.info("send_started", extra={"send_id": str(send_id)})
-
-    def pick_up_waiting(self) -> None:
-        """Accepted sends whose ingest message was never sent, or was lost."""
-        settings = self._runtime.settings
-        with self._runtime.ledger.autocommit() as connection:
-            waiting = chains.find_waiting(
-                connection,
-                pending_s=settings.delivery_reconcile_pending_stale_ms / 1000,
-                queued_s=settings.delivery_reconcile_stale_ms / 1000,
-                limit=_PER_TICK,
-            )
-        for send_id in waiting:
-            _log.info("send_picked_up", extra={"send_id": str(send_id)})
-            ingest_send(self._runtime, self._jobs, send_id)
 
     def free_abandoned(self) -> None:
         """Batches of dead processes: calls in flight become unsure, the rest is due again."""
@@ -118,77 +99,23 @@ class DueWork:
 
     def start_chains(self) -> None:
         """A chain for every channel of a send with due batches, unless its provider is held back."""
-        after, after_channel = _FIRST, Channel.SMS
-        open_now: dict[tuple[Channel, Mode], bool] = {}
-        while True:
-            with self._runtime.ledger.autocommit() as connection:
-                due = chains.find_due(
-                    connection, after=after, after_channel=after_channel, most=self._most(), limit=_PAGE
-                )
-                states = chains.find(connection, list({item.send_id for item in due}))
-            if not due:
-                return
-            known = defaultdict(list)
-            for state in states:
-                known[state.key.send_id, state.key.channel].append(state)
-            there = self._still_queued(states, {item.send_id: item for item in due})
-            for item in due:
-                way = (item.channel, item.mode)
-                if way not in open_now:
-                    open_now[way] = not _held_back(self._senders.sender(*way).guards)
-                if open_now[way]:
-                    self._start_missing(item, known[item.send_id, item.channel], there)
-            if len(due) < _PAGE or self._runtime.draining:
-                return
-            after, after_channel = due[-1].send_id, due[-1].channel
+        waits = Waits(self._runtime.link, self._runtime.settings)
+        self._chains.start_missing(waits, stop=lambda: self._runtime.draining)
 
-    def _most(self) -> int:
-        settings = self._runtime.settings
-        return -(-settings.chains_per_send * settings.window_max // settings.batch_size)
-
-    def _still_queued(self, states: list[ChainState], due: dict[UUID, DueSend]) -> set[str]:
-        """Tokens of waiting chains whose messages Redis still has."""
-        waiting = [
-            (queue_for(state.key.channel, due[state.key.send_id].lane).value, str(state.token))
-            for state in states
-            if not state.running and state.key.send_id in due
-        ]
-        return {token for _, token in self._queues.existing(waiting)}
-
-    def _start_missing(self, item: DueSend, states: list[ChainState], there: set[str]) -> None:
-        live = {
-            state.key.chain_no
-            for state in states
-            if state.holder_lives
-            or (not state.running and (state.queued_s < _ENQUEUE_GRACE_S or str(state.token) in there))
-        }
-        tokens = {state.key.chain_no: state.token for state in states}
-        wanted = chains_worth_starting(self._runtime.settings, lane=item.lane, due_batches=item.batches)
-        for chain_no in range(self._runtime.settings.chains_per_send):
-            if len(live) >= wanted:
-                return
-            if chain_no not in live:
-                live.add(chain_no)
-                key = ChainKey(item.send_id, item.channel, chain_no)
-                start_chain(self._runtime, self._jobs, key, lane=item.lane, old_token=tokens.get(chain_no))
-
-
-def _held_back(guards: Guards) -> bool:
-    """Whether a chain would be turned away now; without Redis nobody is: each process has its share."""
-    try:
-        if guards.gate.closed_for_s() > 0:
-            return True
-        circuit = guards.circuit.snapshot()
-    except RedisUnavailable:
-        return False
-    if circuit.hold is not None:
-        return True
-    return circuit.next_probe_in_s is not None and circuit.next_probe_in_s > 0
+    def move_operations(self) -> None:
+        """A message for the operations of people, where one should be moving and no worker is at it."""
+        with self._runtime.ledger.autocommit() as connection:
+            waiting = operations.is_any_waiting(connection)
+        if waiting:
+            try:
+                self._jobs.periodic(JobName.OPERATE, slot=0)
+            except redis.RedisError as error:
+                _log.warning("operation_not_enqueued", extra={"error": type(error).__name__})
 
 
 def register(broker: Broker, runtime: Runtime) -> None:
     """Declare the actor."""
-    work = DueWork(runtime, Senders(runtime), Jobs(broker))
+    work = DueWork(runtime, Jobs(broker))
 
     @dramatiq.actor(broker=broker, actor_name=JobName.DUE_WORK.value, queue_name=QueueName.OPS.value)
     def due_work(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs

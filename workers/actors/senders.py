@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.accounts import cap_of, missing_settings, provider_name
-from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.guard import Guards
 from shared.coordination.heartbeat import list_workers
 from shared.coordination.redis import RedisUnavailable
@@ -17,6 +16,7 @@ from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import queue_for
 from shared.ledger import sandbox
 from shared.ledger.db import POSTGRES_AWAY
+from shared.recovery.waits import circuit_policy
 from shared.settings import Settings
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import EmailMessage, Message, Provider
@@ -122,12 +122,7 @@ class Senders:
             credential=credential,
             cap=cap or None,
             reserved=reserved_slots(cap, settings.single_lane_reserved_percent),
-            policy=CircuitPolicy(
-                failures=settings.circuit_failures,
-                window_s=settings.circuit_window_ms / 1000,
-                open_s=settings.circuit_reset_ms / 1000,
-                recheck_s=settings.configuration_recheck_ms / 1000,
-            ),
+            policy=circuit_policy(settings),
             namespace=settings.redis_namespace,
         )
 

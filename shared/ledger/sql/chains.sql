@@ -21,13 +21,6 @@ SET status = 'sending', started_at = now()
 WHERE status = 'scheduled' AND send_at <= now()
 RETURNING id
 
--- name: find_waiting_sends
--- Due work: accepted sends nobody picked up (Redis was away, or its message was lost).
-SELECT id FROM send
-WHERE (status = 'pending' AND created_at < now() - %(pending_s)s * interval '1 second')
-   OR (status = 'queued' AND queued_at < now() - %(queued_s)s * interval '1 second')
-ORDER BY id LIMIT %(limit)s
-
 -- name: put_chain
 -- A chain's message is about to be enqueued under `token`. Guard: nobody replaced `old_token` meanwhile.
 INSERT INTO chain (send_id, channel, chain_no, token)

@@ -12,10 +12,10 @@ import dramatiq
 from shared.domain.states import Channel, Mode
 from shared.jobs import JobName, Jobs, QueueName
 from shared.ledger.chains import ChainKey
+from shared.recovery.starting import start_chain
 from shared.settings import Settings, load
 from tests.support.factories import MadeSend
-from workers.actors import chain, due_work, housekeeping, ingest
-from workers.actors.ingest import start_chain
+from workers.actors import chain, due_work, housekeeping, ingest, operate, reconcile
 from workers.actors.senders import Senders
 from workers.broker import make_worker
 
@@ -36,7 +36,7 @@ class InProcess:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.broker, self.runtime = make_worker(settings, process="test")
-        for module in (ingest, chain, due_work, housekeeping):
+        for module in (ingest, chain, due_work, housekeeping, reconcile, operate):
             module.register(self.broker, self.runtime)
         self.jobs = Jobs(self.broker)
 
@@ -86,6 +86,10 @@ class InProcess:
         """One run of the due work."""
         self.call(JobName.DUE_WORK, slot=1)
 
+    def reconcile(self) -> None:
+        """One pass of the reconciler."""
+        self.call(JobName.RECONCILE, slot=1)
+
     def credential(self) -> str:
         """Under which the ledger keeps the state of the live e-mail provider."""
         return Senders(self.runtime).sender(Channel.EMAIL, Mode.LIVE).provider.credential
@@ -95,7 +99,7 @@ class InProcess:
         with self.runtime.ledger.autocommit() as connection:
             row = connection.execute("SELECT lane FROM send WHERE id = %s", [send.id]).fetchone()
         assert row is not None
-        assert start_chain(self.runtime, self.jobs, ChainKey(send.id, send.channel, 0), lane=row[0])
+        assert start_chain(self.runtime.ledger, self.jobs, ChainKey(send.id, send.channel, 0), lane=row[0])
 
     def run(self, send: MadeSend) -> None:
         """Start a send in progress and work it off."""

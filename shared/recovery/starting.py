@@ -1,0 +1,132 @@
+"""Chains: one more for every channel of a send with due batches, unless enough of them live."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import redis
+
+from shared.coordination.queue_depth import Queues
+from shared.domain.states import Channel, Lane
+from shared.jobs import Jobs, queue_for
+from shared.ledger import chains
+from shared.ledger.chains import ChainKey, ChainState, DueSend
+from shared.ledger.db import Ledger
+from shared.recovery.waits import Waits
+from shared.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+#: Sends looked at in one statement.
+_PAGE = 500
+#: Seconds a chain's message may be missing from Redis: between its commit and its enqueueing.
+_ENQUEUE_GRACE_S = 5.0
+_FIRST = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A chain whose message was enqueued. `rebuilt`: it had a message before, which is lost, or a holder, who died."""
+
+    key: ChainKey
+    lane: Lane
+    rebuilt: bool
+
+
+def chains_worth_starting(settings: Settings, *, lane: Lane, due_batches: int) -> int:
+    """How many chains a channel's due batches can keep busy: a window each, at most CHAINS_PER_SEND."""
+    if lane is Lane.SINGLE:
+        return 1
+    windows = -(-due_batches * settings.batch_size // settings.window_max)
+    return max(1, min(settings.chains_per_send, windows))
+
+
+def start_chain(ledger: Ledger, jobs: Jobs, key: ChainKey, *, lane: Lane, old_token: UUID | None = None) -> bool:
+    """Write a chain down and enqueue its message; False when somebody else did, or Redis is away."""
+    token = uuid4()
+    with ledger.autocommit() as connection:
+        if not chains.put(connection, key, token=token, old_token=old_token):
+            return False
+    try:
+        jobs.work_chain(
+            queue=queue_for(key.channel, lane),
+            send_id=key.send_id,
+            channel=key.channel,
+            chain_no=key.chain_no,
+            token=token,
+        )
+    except redis.RedisError as error:
+        _log.warning("chain_not_enqueued", extra={"send_id": str(key.send_id), "error": type(error).__name__})
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStarter:
+    """Compares what is due with the chains that live, and starts the missing ones. Raises RedisUnavailable."""
+
+    ledger: Ledger
+    queues: Queues
+    jobs: Jobs
+    settings: Settings
+
+    def start_missing(self, waits: Waits, *, stop: Callable[[], bool]) -> list[Started]:
+        """
+        Go through every send with due batches, a page at a time; the chains started.
+
+        A channel whose provider is held back is left alone: its wait is nobody's failure.
+        """
+        started: list[Started] = []
+        after, after_channel = _FIRST, Channel.SMS
+        while True:
+            with self.ledger.autocommit() as connection:
+                due = chains.find_due(
+                    connection, after=after, after_channel=after_channel, most=self._most(), limit=_PAGE
+                )
+                states = chains.find(connection, list({item.send_id for item in due}))
+            if not due:
+                return started
+            known = defaultdict(list)
+            for state in states:
+                known[state.key.send_id, state.key.channel].append(state)
+            there = self._still_queued(states, {item.send_id: item for item in due})
+            for item in due:
+                if not waits.held_back(item.channel, item.mode):
+                    started += self._start(item, known[item.send_id, item.channel], there)
+            if len(due) < _PAGE or stop():
+                return started
+            after, after_channel = due[-1].send_id, due[-1].channel
+
+    def _most(self) -> int:
+        return -(-self.settings.chains_per_send * self.settings.window_max // self.settings.batch_size)
+
+    def _still_queued(self, states: list[ChainState], due: dict[UUID, DueSend]) -> set[str]:
+        """Tokens of waiting chains whose messages Redis still has."""
+        waiting = [
+            (queue_for(state.key.channel, due[state.key.send_id].lane).value, str(state.token))
+            for state in states
+            if not state.running and state.key.send_id in due
+        ]
+        return {token for _, token in self.queues.existing(waiting)}
+
+    def _start(self, item: DueSend, states: list[ChainState], there: set[str]) -> list[Started]:
+        live = {
+            state.key.chain_no
+            for state in states
+            if state.holder_lives
+            or (not state.running and (state.queued_s < _ENQUEUE_GRACE_S or str(state.token) in there))
+        }
+        tokens = {state.key.chain_no: state.token for state in states}
+        wanted = chains_worth_starting(self.settings, lane=item.lane, due_batches=item.batches)
+        started = []
+        for chain_no in range(self.settings.chains_per_send):
+            if len(live) >= wanted:
+                break
+            if chain_no not in live:
+                live.add(chain_no)
+                key, old_token = ChainKey(item.send_id, item.channel, chain_no), tokens.get(chain_no)
+                if start_chain(self.ledger, self.jobs, key, lane=item.lane, old_token=old_token):
+                    started.append(Started(key, item.lane, rebuilt=old_token is not None))
+        return started

@@ -1,0 +1,69 @@
+"""What holds a channel back at this moment: its provider's gate, circuit or cap, or a person's hold."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shared.accounts import cap_of, credential_of, provider_name
+from shared.coordination.circuit import Circuit
+from shared.coordination.circuit_snapshot import CircuitPolicy
+from shared.coordination.gate import Gate
+from shared.coordination.redis import RedisLink, RedisUnavailable
+from shared.coordination.slots import Slots
+from shared.domain.states import Channel, Mode
+from shared.settings import Settings
+
+#: `isolated`: our configuration was refused; `hold`: an operator stopped the provider; `cap`: every slot is taken.
+Reason = Literal["gate", "circuit", "isolated", "hold", "cap"]
+
+
+def circuit_policy(settings: Settings) -> CircuitPolicy:
+    """The circuit's policy of this configuration."""
+    return CircuitPolicy(
+        failures=settings.circuit_failures,
+        window_s=settings.circuit_window_ms / 1000,
+        open_s=settings.circuit_reset_ms / 1000,
+        recheck_s=settings.configuration_recheck_ms / 1000,
+    )
+
+
+@dataclass
+class Waits:
+    """
+    One look at the providers, each asked once: make another for another look.
+
+    Without Redis nobody is held back: each process has its share of the cap.
+    """
+
+    link: RedisLink
+    settings: Settings
+    _known: dict[tuple[str, str], Reason | None] = field(default_factory=dict)
+
+    def reason(self, channel: Channel, mode: Mode) -> Reason | None:
+        """Why no call of this channel may start now; None where one may, or where Redis is away."""
+        name = provider_name(self.settings, channel, mode)
+        account = (name, credential_of(self.settings, name))
+        if account not in self._known:
+            try:
+                self._known[account] = self._ask(*account)
+            except RedisUnavailable:
+                self._known[account] = None
+        return self._known[account]
+
+    def held_back(self, channel: Channel, mode: Mode) -> bool:
+        """Whether a chain would be turned away at the door; a full cap turns nobody away for long."""
+        return self.reason(channel, mode) not in (None, "cap")
+
+    def _ask(self, name: str, credential: str) -> Reason | None:
+        space, policy = self.settings.redis_namespace, circuit_policy(self.settings)
+        if Gate(self.link, provider=name, credential=credential, namespace=space).closed_for_s() > 0:
+            return "gate"
+        circuit = Circuit(self.link, provider=name, credential=credential, policy=policy, namespace=space).snapshot()
+        if circuit.hold is not None:
+            return "hold"
+        if circuit.next_probe_in_s is not None and circuit.next_probe_in_s > 0:
+            return "circuit" if circuit.isolation is None else "isolated"
+        cap = cap_of(self.settings, name)
+        slots = Slots(self.link, provider=name, credential=credential, cap=cap, namespace=space)
+        if cap and slots.in_flight().all >= cap:
+            return "cap"
+        return None
