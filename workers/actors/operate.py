@@ -36,9 +36,7 @@ class Operate:
         until = time.monotonic() + _BUDGET_S
         while not self._runtime.draining and time.monotonic() < until:
             try:
-                with self._runtime.ledger.transaction() as connection:
-                    worked = self._work(connection)
-                if worked:
+                if self.work_once():
                     continue
                 with self._runtime.ledger.autocommit() as connection:
                     wait_s = operations.next_in_s(connection)
@@ -50,8 +48,12 @@ class Operate:
                 return
             self._runtime.wait_draining(max(wait_s, 0.02))
 
+    def work_once(self) -> bool:
+        """One chunk of one operation, in one transaction; False when none is due."""
+        with self._runtime.ledger.transaction() as connection:
+            return self._work(connection)
+
     def _work(self, connection: Connection) -> bool:
-        """One chunk of one operation, in the caller's transaction; False when none is due."""
         operation = operations.take(connection)
         if operation is None:
             return False

@@ -13,7 +13,8 @@ UPDATE operation SET total = %(total)s, canary = canary AND %(canary)s WHERE id 
 -- name: find_operations_due
 -- Due work: whether an operation should be moving and nobody moves it: a worker at it never leaves it a second late.
 SELECT 1 FROM operation
-WHERE status IN ('scheduled', 'running') AND run_at <= now() - %(late_s)s * interval '1 second'
+WHERE status IN ('scheduled', 'running') AND run_at <= now()
+  AND (status = 'scheduled' OR run_at <= now() - %(late_s)s * interval '1 second')
 LIMIT 1
 
 -- name: next_operation_in
