@@ -1,5 +1,6 @@
 """Batches: leasing, giving back, freeing what the dead held, sweeping what is cancelled or expired."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -57,11 +58,23 @@ def find_abandoned(connection: Connection, *, limit: int) -> list[AbandonedBatch
     return [AbandonedBatch(*row) for row in connection.execute(_ABANDONED, {"limit": limit})]
 
 
-def free_abandoned(connection: Connection, batch: AbandonedBatch) -> int | None:
-    """Free a dead holder's batch; how many calls in flight became `unsure`, None when it was no longer so."""
-    row = connection.execute(
-        _FREE, {"send_id": batch.send_id, "batch_no": batch.batch_no, "worker": batch.holder}
-    ).fetchone()
+def free_abandoned(
+    connection: Connection, batch: AbandonedBatch, *, first_look_s: Mapping[str, float] | None = None
+) -> int | None:
+    """
+    Free a dead holder's batch; how many calls in flight became `unsure`, None when it was no longer so.
+
+    `first_look_s`: seconds until the first look by provider; a call to a provider that is not named is parked.
+    """
+    looks = first_look_s or {}
+    parameters = {
+        "send_id": batch.send_id,
+        "batch_no": batch.batch_no,
+        "worker": batch.holder,
+        "providers": list(looks),
+        "first_look_s": list(looks.values()),
+    }
+    row = connection.execute(_FREE, parameters).fetchone()
     return None if row is None else int(row[0])
 
 

@@ -44,6 +44,20 @@ def _configure(connection: Connection) -> None:
     set_json_loads(_loads, connection)
 
 
+@contextmanager
+def together(connection: Connection) -> Iterator[None]:
+    """
+    Make the statements of a block one transaction: that of the caller, or one of their own under `autocommit`.
+
+    (psycopg's `transaction()` would end a caller's transaction that has not run a statement yet.)
+    """
+    if connection.autocommit:
+        with connection.transaction():
+            yield
+    else:
+        yield
+
+
 class Ledger:
     """
     The pool of one process.

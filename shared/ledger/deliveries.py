@@ -9,11 +9,12 @@ from uuid import UUID
 
 from shared.domain.signature import FailureSignature
 from shared.domain.states import Channel, DeliveryStatus
-from shared.ledger.db import Connection
+from shared.ledger.db import Connection, together
 from shared.ledger.queries import statement
 
 _CLAIM = statement("claim_window")
 _RECORD = statement("record_outcomes")
+_LOCK_LATE = statement("lock_for_late_outcome")
 _RECORD_LATE = statement("record_late_outcome")
 _SUPPRESS = statement("suppress_addresses")
 _NOTE_GROUP = statement("note_failure_group")
@@ -61,6 +62,8 @@ class Result:
     signature: str | None
     ended_at: datetime
     evidence: dict[str, str] | None
+    #: Of an unsure row: when a look at what the provider knows is worth it; None parks it.
+    prove_at: datetime | None = None
 
 
 def claim_window(
@@ -72,10 +75,14 @@ def claim_window(
     batches: Sequence[int],
     claim: UUID,
     limit: int,
+    provider: str,
+    credential: str,
 ) -> list[ClaimedDelivery]:
     """
     Mark up to `limit` due rows of held batches `sending`; commit before the first call.
 
+    `provider` and `credential` name the account about to be called: should nobody learn the outcome, only there
+    can it be found out.
     Empty when nothing is due, the send is no longer being sent, or the batches are no longer held.
     """
     cursor = connection.execute(
@@ -87,6 +94,8 @@ def claim_window(
             "batches": list(batches),
             "claim": claim,
             "limit": limit,
+            "provider": provider,
+            "credential": credential,
         },
     )
     return [ClaimedDelivery(*row) for row in cursor.fetchall()]
@@ -126,6 +135,7 @@ def _record_once(connection: Connection, claim: Claim, results: Sequence[Result]
             "signatures": _array([r.signature for r in results]),
             "ended": _array([r.ended_at for r in results]),
             "evidence": _array([None if r.evidence is None else json.dumps(r.evidence) for r in results]),
+            "prove": _array([r.prove_at for r in results]),
         },
     ).fetchall()
     if len(done) == len(results):
@@ -158,7 +168,11 @@ def _element(value: str | int | datetime | None) -> str:
 
 
 def record_late(connection: Connection, claim: Claim, result: Result, *, late_claim: UUID) -> bool:
-    """Let the result of a call that outlived its lease win over `unsure`; False when the row has moved on."""
+    """
+    Let what is known of a call after all win over `unsure`, proving or parked; False when the row has moved on.
+
+    The result of a call that outlived its lease, a receipt, a slow look-up.
+    """
     parameters = {
         "send_id": claim.send_id,
         "claim": claim.claim_id,
@@ -177,8 +191,11 @@ def record_late(connection: Connection, claim: Claim, result: Result, *, late_cl
         "detail": result.detail,
         "signature": result.signature,
         "ended": result.ended_at,
+        "evidence": None if result.evidence is None else json.dumps(result.evidence),
     }
-    return connection.execute(_RECORD_LATE, parameters).fetchone() is not None
+    with together(connection):
+        connection.execute(_LOCK_LATE, {"send_id": claim.send_id, "row_no": result.row_no})
+        return connection.execute(_RECORD_LATE, parameters).fetchone() is not None
 
 
 def suppress(

@@ -35,12 +35,21 @@ WHERE b.holder IS NULL AND b.due_at > (
 """
 _SETTLED_WRONGLY = """
 SELECT send_id, batch_no FROM batch
-WHERE holder IS NULL AND (settled_at IS NOT NULL) <> (owed + sending + retrying = 0)
+WHERE holder IS NULL AND (settled_at IS NOT NULL) <> (owed + sending + retrying + proving = 0)
+"""
+_PROVED_BUT_NOT_COUNTED = """
+SELECT b.send_id, b.batch_no, b.proving, b.prove_at, d.proving AS found, d.prove_at AS first
+FROM batch b
+CROSS JOIN LATERAL (
+    SELECT count(*) AS proving, min(prove_at) AS prove_at FROM delivery
+    WHERE send_id = b.send_id AND row_no BETWEEN b.first_row AND b.last_row AND prove_at IS NOT NULL
+) AS d
+WHERE b.proving <> d.proving OR b.prove_at IS DISTINCT FROM d.prove_at
 """
 _OVER_BUT_OPEN = """
 SELECT s.id FROM send s
 WHERE (s.status = 'completed' OR (s.status = 'cancelled' AND s.settled_counts IS NOT NULL))
-  AND EXISTS (SELECT 1 FROM batch b WHERE b.send_id = s.id AND b.owed + b.sending + b.retrying > 0)
+  AND EXISTS (SELECT 1 FROM batch b WHERE b.send_id = s.id AND b.owed + b.sending + b.retrying + b.proving > 0)
 """
 _TOTALS_DIFFER = """
 SELECT s.id, s.settled_counts FROM send s
@@ -66,6 +75,7 @@ _LAWS = {
     "what waits can be found": _WAITING_BUT_NEVER_FOUND,
     "a batch is due when its first row is": _FOUND_TOO_LATE,
     "a free batch is settled exactly when nothing of it is open": _SETTLED_WRONGLY,
+    "a batch counts what is being proved, and is looked at when the first row is": _PROVED_BUT_NOT_COUNTED,
     "a send that is over has nothing open": _OVER_BUT_OPEN,
     "the totals written down are those of the batches": _TOTALS_DIFFER,
     "every attempt that was used up was written down": _ATTEMPTS_DIFFER,

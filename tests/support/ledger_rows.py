@@ -20,8 +20,13 @@ def put_rows(
     due_in: str | None = None,
     claim: UUID | None = None,
     attempts: int = 0,
+    prove_in: str | None = None,
 ) -> None:
-    """Bring rows into a state as if the machine had; `due_in` is an interval from now, for `owed` and `retrying`."""
+    """
+    Bring rows into a state as if the machine had; `due_in` is an interval from now, for `owed` and `retrying`.
+
+    `prove_in`, an interval from now, makes an `unsure` row one that is being proved.
+    """
     if status == "retrying" and due_in is None:
         due_in = "5 minutes"
     with ledger.transaction() as connection:
@@ -30,12 +35,15 @@ def put_rows(
             " next_attempt_at = now() + %(due)s::interval,"
             " claim_id = CASE WHEN %(status)s IN ('sending', 'unsure') THEN %(claim)s::uuid END,"
             " last_attempt_at = CASE WHEN %(status)s = 'owed' THEN NULL ELSE now() END,"
-            " settled_at = CASE WHEN %(status)s IN ('owed', 'sending', 'retrying') THEN NULL ELSE now() END"
+            " prove_at = now() + %(prove)s::interval,"
+            " settled_at = CASE WHEN %(status)s IN ('owed', 'sending', 'retrying') OR %(prove)s IS NOT NULL"
+            " THEN NULL ELSE now() END"
             " WHERE send_id = %(id)s AND row_no = ANY (%(rows)s)",
             {
                 "status": status,
                 "attempts": attempts,
                 "due": due_in,
+                "prove": prove_in,
                 "claim": claim or uuid4(),
                 "id": send_id,
                 "rows": list(rows),
@@ -63,10 +71,16 @@ def recount(connection: Any, send_id: UUID) -> None:
     waiting = (
         "FROM delivery d WHERE d.send_id = b.send_id AND d.row_no BETWEEN b.first_row AND b.last_row AND d.status IN"
     )
+    of_batch = (
+        "FROM delivery d WHERE d.send_id = b.send_id AND d.row_no BETWEEN b.first_row AND b.last_row"
+        " AND d.prove_at IS NOT NULL"
+    )
     connection.execute(
-        f"UPDATE batch b SET {sums},"
+        f"UPDATE batch b SET {sums}, proving = (SELECT count(*) {of_batch}),"
+        f" prove_at = (SELECT min(prove_at) {of_batch}),"
         f" due_at = (SELECT min(coalesce(d.next_attempt_at, now())) {waiting} ('owed', 'retrying')),"
-        f" settled_at = CASE WHEN NOT EXISTS (SELECT 1 {waiting} ('owed', 'sending', 'retrying')) THEN now() END"
+        f" settled_at = CASE WHEN NOT EXISTS (SELECT 1 {waiting} ('owed', 'sending', 'retrying'))"
+        f" AND NOT EXISTS (SELECT 1 {of_batch}) THEN now() END"
         " WHERE b.send_id = %s",
         [send_id],
     )

@@ -66,7 +66,8 @@ class Chain:
         """
         Give everything back, waiting for a Postgres that is away: what is kept here would look held by the living.
 
-        Should it stay away for longer than the lease, the lease is lost, and others free what it covered.
+        Should it stay away for longer than the lease, the lease is lost, and others free what it covered; as long
+        as the lease holds, nobody else can.
         """
         patience = time.monotonic() + self.runtime.settings.lease_ms / 1000 + _END_PATIENCE_S
         while True:
@@ -79,7 +80,8 @@ class Chain:
                         chains.end(connection, self.key, token=self.token)
                         chains.complete(connection, self.send.id)
             except POSTGRES_AWAY:
-                if time.monotonic() > patience or self.runtime.must_cut:
+                lost = time.monotonic() > patience and not self.runtime.lease.holds(self._worker)
+                if lost or self.runtime.must_cut:
                     raise
                 self.runtime.wait_draining(_ASK_AGAIN_S)
             else:
@@ -156,6 +158,8 @@ class Chain:
                     batches=list(held),
                     claim=claim_id,
                     limit=limit,
+                    provider=provider.name,
+                    credential=provider.credential,
                 )
             took_at = providers.last_accepted_at(connection, provider=provider.name, credential=provider.credential)
         for row in rows:

@@ -42,7 +42,7 @@ SET holder = CASE WHEN b.sending > 0 THEN '00000000-0000-0000-0000-000000000000'
     leased_at = CASE WHEN b.sending > 0 THEN b.leased_at END,
     -- A row that came back while this waited for the batch is counted, but unseen by `due`: look again at once.
     due_at = CASE WHEN b.owed + b.retrying > 0 THEN coalesce(due.at, now()) END,
-    settled_at = CASE WHEN b.owed + b.sending + b.retrying = 0 THEN now() END
+    settled_at = CASE WHEN b.owed + b.sending + b.retrying + b.proving = 0 THEN now() END
 FROM held LEFT JOIN due USING (batch_no)
 WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
 
@@ -64,6 +64,7 @@ ORDER BY b.leased_at LIMIT %(limit)s
 
 -- name: free_abandoned_batch
 -- A dead holder's batch: its calls in flight become `unsure` with the evidence, the rest is due again at once.
+-- `providers` and `first_look_s` say when a look at what a provider knows is worth it; one of no list is parked.
 -- Guards: the same holder, and it is still dead. Rows keep their claim id, so that late proof can be told apart.
 WITH held AS (
     SELECT b.batch_no, b.first_row, b.last_row FROM batch b
@@ -79,15 +80,19 @@ WITH held AS (
     ) AS d
 ), parked AS (
     UPDATE delivery d
-    SET status = 'unsure', attempt_count = d.attempt_count + 1, settled_at = now(),
+    SET status = 'unsure', attempt_count = d.attempt_count + 1, prove_count = 0,
+        prove_at = now() + (%(first_look_s)s::float8[])[array_position(%(providers)s::text[], d.provider)]
+                   * interval '1 second',
+        settled_at = CASE WHEN array_position(%(providers)s::text[], d.provider) IS NULL THEN now() END,
         last_error = 'the worker died while this call may have been in flight'
     FROM rows r
     WHERE d.ctid = r.place AND r.status = 'sending' AND d.status = 'sending'
-    RETURNING d.row_no, d.claim_id, d.epoch, d.attempt_count, d.channel, d.last_attempt_at
+    RETURNING d.row_no, d.claim_id, d.epoch, d.attempt_count, d.channel, d.provider, d.last_attempt_at, d.prove_at
 ), logged AS (
     INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
                          started_at, ended_at, evidence)
-    SELECT %(send_id)s, p.row_no, p.claim_id, p.epoch, p.attempt_count, p.channel, 'unknown', 'ambiguous', 'unsure',
+    SELECT %(send_id)s, p.row_no, p.claim_id, p.epoch, p.attempt_count, p.channel, coalesce(p.provider, 'unknown'),
+           'ambiguous', 'unsure',
            'worker_died', 'the worker died while this call may have been in flight', p.last_attempt_at, now(),
            jsonb_build_object('worker', %(worker)s::text)
     FROM parked p
@@ -95,14 +100,16 @@ WITH held AS (
 ), due AS (
     SELECT min(coalesce(next_attempt_at, now())) AS at FROM rows WHERE status IN ('owed', 'retrying')
 ), counted AS (
-    SELECT count(*)::int AS parked FROM parked
+    SELECT count(*)::int AS parked, count(prove_at)::int AS proving, min(prove_at) AS prove_at FROM parked
 )
 UPDATE batch b
 SET holder = NULL, chain_no = NULL, leased_at = NULL,
     -- What was recorded while this waited for the batch is counted, but unseen by `due`: look again at once.
     due_at = CASE WHEN b.owed + b.retrying > 0 THEN coalesce(due.at, now()) END,
     sending = b.sending - counted.parked, unsure = b.unsure + counted.parked,
-    settled_at = CASE WHEN b.owed + b.retrying = 0 AND b.sending = counted.parked THEN now() END
+    proving = b.proving + counted.proving, prove_at = least(b.prove_at, counted.prove_at),
+    settled_at = CASE WHEN b.owed + b.retrying + b.proving + counted.proving = 0 AND b.sending = counted.parked
+                      THEN now() END
 FROM held, due, counted
 WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
 RETURNING counted.parked
@@ -134,7 +141,7 @@ UPDATE batch b
 SET cancelled = b.cancelled + CASE WHEN %(status)s = 'cancelled' THEN c.rows ELSE 0 END,
     expired = b.expired + CASE WHEN %(status)s = 'expired' THEN c.rows ELSE 0 END,
     owed = 0, retrying = 0, due_at = NULL,
-    settled_at = CASE WHEN b.sending = 0 THEN now() END
+    settled_at = CASE WHEN b.sending + b.proving = 0 THEN now() END
 FROM counted c
 WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
 RETURNING c.rows

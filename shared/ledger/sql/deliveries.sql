@@ -28,7 +28,7 @@ WITH live AS (
 ), claimed AS (
     UPDATE delivery d
     SET status = 'sending', claim_id = %(claim)s, next_attempt_at = NULL, last_attempt_at = now(),
-        first_attempt_at = coalesce(d.first_attempt_at, now())
+        first_attempt_at = coalesce(d.first_attempt_at, now()), provider = %(provider)s, credential = %(credential)s
     FROM picked p
     WHERE d.ctid = p.place AND d.status IN ('owed', 'retrying')
     RETURNING d.row_no, d.address, d.params, d.attempt_count, d.epoch, d.last_attempt_at,
@@ -56,9 +56,9 @@ WITH result AS (
     SELECT * FROM unnest(
         %(rows)s::int[], %(batches)s::int[], %(became)s::text[], %(uses)s::bool[], %(next)s::timestamptz[],
         %(refs)s::text[], %(errors)s::text[], %(outcomes)s::text[], %(codes)s::text[], %(details)s::text[],
-        %(signatures)s::text[], %(ended)s::timestamptz[], %(evidence)s::jsonb[]
+        %(signatures)s::text[], %(ended)s::timestamptz[], %(evidence)s::jsonb[], %(prove)s::timestamptz[]
     ) AS r (row_no, batch_no, became, uses, next_attempt_at, ref, error, outcome, code, detail, signature, ended_at,
-            evidence)
+            evidence, prove_at)
 ), ours AS (
     SELECT r.*, d.place FROM result r
     CROSS JOIN LATERAL (
@@ -71,13 +71,13 @@ WITH result AS (
     SET status = r.became, attempt_count = d.attempt_count + r.uses::int,
         claim_id = CASE WHEN r.became = 'unsure' THEN d.claim_id END,
         next_attempt_at = r.next_attempt_at,
-        settled_at = CASE WHEN r.became IN ('owed', 'retrying') THEN NULL ELSE now() END,
+        settled_at = CASE WHEN r.became IN ('owed', 'retrying') OR r.prove_at IS NOT NULL THEN NULL ELSE now() END,
         provider = %(provider)s, provider_ref = coalesce(r.ref, d.provider_ref),
-        last_error = coalesce(r.error, d.last_error)
+        last_error = coalesce(r.error, d.last_error), prove_at = r.prove_at, prove_count = 0
     FROM ours r
     WHERE d.ctid = r.place AND d.status = 'sending' AND d.claim_id = %(claim)s
     RETURNING d.row_no, d.epoch, d.attempt_count, r.batch_no, r.became, r.outcome, r.code, r.detail, r.signature,
-              r.ref, r.ended_at, r.evidence
+              r.ref, r.ended_at, r.evidence, r.prove_at
 ), logged AS (
     INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
                          signature, provider_ref, started_at, ended_at, evidence)
@@ -93,38 +93,60 @@ WITH result AS (
            count(*) FILTER (WHERE became = 'failed')::int AS failed,
            count(*) FILTER (WHERE became = 'dead_lettered')::int AS dead_lettered,
            count(*) FILTER (WHERE became = 'unsure')::int AS unsure,
-           count(*) FILTER (WHERE became = 'suppressed')::int AS suppressed
+           count(*) FILTER (WHERE became = 'suppressed')::int AS suppressed,
+           count(prove_at)::int AS proving, min(prove_at) AS prove_at
     FROM done GROUP BY batch_no
 ), noted AS (
     UPDATE batch b
     SET sending = b.sending - c.all_rows, owed = b.owed + c.owed, retrying = b.retrying + c.retrying,
         sent = b.sent + c.sent, failed = b.failed + c.failed, dead_lettered = b.dead_lettered + c.dead_lettered,
-        unsure = b.unsure + c.unsure, suppressed = b.suppressed + c.suppressed, progress_at = now()
+        unsure = b.unsure + c.unsure, suppressed = b.suppressed + c.suppressed, progress_at = now(),
+        proving = b.proving + c.proving, prove_at = least(b.prove_at, c.prove_at)
     FROM counted c
     WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s::int[]) AND b.batch_no = c.batch_no
 )
 SELECT row_no FROM done
 
+-- name: lock_for_late_outcome
+-- What settles an unsure row from outside its window locks in the order of everybody: the send, the batch, then rows.
+WITH above AS (
+    SELECT id FROM send WHERE id = %(send_id)s FOR NO KEY UPDATE
+)
+SELECT b.batch_no FROM above
+CROSS JOIN LATERAL (
+    SELECT batch_no FROM batch
+    WHERE send_id = above.id AND %(row_no)s BETWEEN first_row AND last_row
+    FOR UPDATE
+) AS b
+
 -- name: record_late_outcome
--- A call outlived its lease: its row was parked as `unsure` meanwhile. Late proof wins over parking.
+-- A call outlived its lease, or somebody outside (a receipt, a slow look-up) knows what became of it: its row is
+-- `unsure` meanwhile, being proved or parked. Late proof wins over both.
 -- Guard and fence: `unsure` under this claim. The batch is open again when the row is; a send that was finished or
 -- swept meanwhile is looked at once more, for what it owes and for its totals. The send is written in any case: one
 -- that is being finished at this moment must not miss the row (see complete_send).
-WITH done AS (
+WITH this AS (
+    SELECT ctid AS place, prove_at FROM delivery
+    WHERE send_id = %(send_id)s AND row_no = %(row_no)s AND status = 'unsure' AND claim_id = %(claim)s
+), done AS (
     UPDATE delivery d
     SET status = %(became)s, claim_id = CASE WHEN %(became)s = 'unsure' THEN d.claim_id END,
         attempt_count = d.attempt_count - 1 + %(uses)s::int,
         next_attempt_at = %(next)s, provider = %(provider)s,
-        settled_at = CASE WHEN %(became)s IN ('owed', 'retrying') THEN NULL ELSE now() END,
-        provider_ref = coalesce(%(ref)s, d.provider_ref), last_error = coalesce(%(error)s, d.last_error)
-    WHERE d.send_id = %(send_id)s AND d.row_no = %(row_no)s AND d.status = 'unsure' AND d.claim_id = %(claim)s
-    RETURNING d.row_no, d.epoch, d.attempt_count
+        settled_at = CASE WHEN %(became)s IN ('owed', 'retrying') THEN NULL
+                          WHEN %(became)s = 'unsure' THEN d.settled_at ELSE now() END,
+        provider_ref = coalesce(%(ref)s, d.provider_ref), last_error = coalesce(%(error)s, d.last_error),
+        prove_at = CASE WHEN %(became)s = 'unsure' THEN d.prove_at END
+    FROM this
+    WHERE d.ctid = this.place AND d.status = 'unsure' AND d.claim_id = %(claim)s
+    RETURNING d.row_no, d.epoch, d.attempt_count,
+              (this.prove_at IS NOT NULL AND d.prove_at IS NULL)::int AS proved
 ), logged AS (
     INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code, detail,
                          signature, provider_ref, started_at, ended_at, evidence)
     SELECT %(send_id)s, done.row_no, %(late_claim)s, done.epoch, done.attempt_count, %(channel)s, %(provider)s,
            %(outcome)s, %(became)s, %(code)s, %(detail)s, %(signature)s, %(ref)s, %(started)s, %(ended)s,
-           jsonb_build_object('late_result_of_claim', %(claim)s::text)
+           coalesce(%(evidence)s::jsonb, '{}') || jsonb_build_object('late_result_of_claim', %(claim)s::text)
     FROM done
 ), reopened AS (
     UPDATE send s
@@ -132,6 +154,16 @@ WITH done AS (
         settled_counts = NULL
     FROM done
     WHERE s.id = %(send_id)s
+), left_over AS (
+    SELECT min(d.prove_at) AS prove_at
+    FROM batch b
+    CROSS JOIN LATERAL (
+        SELECT prove_at FROM delivery
+        WHERE send_id = b.send_id AND row_no BETWEEN b.first_row AND b.last_row AND row_no <> %(row_no)s
+          AND prove_at IS NOT NULL
+        OFFSET 0
+    ) AS d
+    WHERE b.send_id = %(send_id)s AND %(row_no)s BETWEEN b.first_row AND b.last_row AND b.proving > 0
 )
 UPDATE batch b
 SET unsure = b.unsure - 1 + (%(became)s = 'unsure')::int,
@@ -139,10 +171,15 @@ SET unsure = b.unsure - 1 + (%(became)s = 'unsure')::int,
     sent = b.sent + (%(became)s = 'sent')::int, failed = b.failed + (%(became)s = 'failed')::int,
     dead_lettered = b.dead_lettered + (%(became)s = 'dead_lettered')::int,
     suppressed = b.suppressed + (%(became)s = 'suppressed')::int,
+    proving = b.proving - done.proved,
+    prove_at = CASE WHEN b.proving = done.proved THEN NULL WHEN done.proved = 1 THEN left_over.prove_at
+                    ELSE b.prove_at END,
     due_at = CASE WHEN %(became)s IN ('owed', 'retrying') AND b.holder IS NULL
                   THEN least(b.due_at, coalesce(%(next)s, now())) ELSE b.due_at END,
-    settled_at = CASE WHEN %(became)s IN ('owed', 'retrying') THEN NULL ELSE b.settled_at END
-FROM done
+    settled_at = CASE WHEN %(became)s IN ('owed', 'retrying') THEN NULL
+                      WHEN b.holder IS NULL AND b.owed + b.sending + b.retrying = 0 AND b.proving = done.proved
+                      THEN coalesce(b.settled_at, now()) ELSE b.settled_at END
+FROM done, left_over
 WHERE b.send_id = %(send_id)s AND done.row_no BETWEEN b.first_row AND b.last_row
 RETURNING b.batch_no
 

@@ -6,11 +6,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 from shared.domain.states import DeliveryStatus
-from shared.ledger import batches, chains, deliveries, workers
+from shared.ledger import batches, chains, deliveries, proofs, workers
 from shared.ledger.batches import AbandonedBatch, LeasedBatch
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Ledger
 from shared.ledger.deliveries import Claim, ClaimedDelivery, Result
+from shared.ledger.proofs import ProofResult, ProvedBatch, UnsureDelivery
 from tests.support.factories import MadeSend
 
 
@@ -48,6 +49,8 @@ class Hand:
                 batches=held,
                 claim=claim_id,
                 limit=limit,
+                provider="ches",
+                credential="account",
             )
         return Claim(send.id, send.channel, claim_id, datetime.now(UTC), "ches"), rows
 
@@ -64,9 +67,24 @@ class Hand:
         with self.ledger.autocommit() as connection:
             batches.release(connection, key(send, chain_no), worker=self.worker, batches=only)
 
-    def free(self, send: MadeSend, batch_no: int = 0, *, holder: UUID | None = None) -> int | None:
+    def free(
+        self, send: MadeSend, batch_no: int = 0, *, holder: UUID | None = None, looks: dict[str, float] | None = None
+    ) -> int | None:
+        """Free a batch; `looks` as `first_look_s`."""
+        lost = AbandonedBatch(send.id, batch_no, holder or self.worker)
         with self.ledger.autocommit() as connection:
-            return batches.free_abandoned(connection, AbandonedBatch(send.id, batch_no, holder or self.worker))
+            return batches.free_abandoned(connection, lost, first_look_s=looks)
+
+    def look(self, send: MadeSend, batch_no: int = 0, *, hold_s: float = 60.0) -> list[UnsureDelivery]:
+        """Take the rows that are due for a look."""
+        with self.ledger.autocommit() as connection:
+            return proofs.take(connection, ProvedBatch(send.id, batch_no), hold_s=hold_s, limit=100)
+
+    def prove(self, send: MadeSend, *results: ProofResult, batch_no: int = 0) -> list[int]:
+        """Record what looks found; the row numbers that were settled by somebody else."""
+        with self.ledger.autocommit() as connection:
+            left = proofs.record(connection, ProvedBatch(send.id, batch_no), results)
+        return [result.row.row_no for result in left]
 
     def sweep(self, send: MadeSend, status: DeliveryStatus, *, limit: int = 100) -> int:
         with self.ledger.autocommit() as connection:
@@ -116,4 +134,25 @@ def ended(row: ClaimedDelivery, became: DeliveryStatus, *, ref: str | None = Non
         signature=None if good else "0123456789ab",
         ended_at=now,
         evidence={"status": "0"} if became is DeliveryStatus.UNSURE else None,
+    )
+
+
+def proved(row: UnsureDelivery, became: DeliveryStatus, *, again_s: float | None = None) -> ProofResult:
+    """What a look makes of a row; `again_s` seconds until the next look."""
+    outcome, uses, wait_s = SAYS[became]
+    now = datetime.now(UTC)
+    return ProofResult(
+        row=row,
+        became=became,
+        uses_attempt=uses,
+        next_attempt_at=None if wait_s is None or became is DeliveryStatus.OWED else now + timedelta(seconds=wait_s),
+        prove_at=None if again_s is None else now + timedelta(seconds=again_s),
+        saw_absence=again_s is not None,
+        ref="found-1" if became is DeliveryStatus.SENT else None,
+        receipt=None,
+        outcome=outcome,
+        code="proved",
+        detail="what was found",
+        signature=None,
+        evidence={"found": "it"},
     )

@@ -15,13 +15,14 @@ import pytest
 
 from shared.domain.requeue import REQUEUEABLE, RequeueFilter
 from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, SendStatus
-from shared.ledger import batches, chains, deliveries, queries, sends
+from shared.ledger import batches, chains, deliveries, proofs, queries, sends
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.deliveries import Claim, ClaimedDelivery
 from shared.ledger.operations import plan_requeue
+from shared.ledger.proofs import ProvedBatch
 from shared.ledger.requeue import Item, requeue_deliveries
-from tests.integration.ledger.hand import SAYS, ended
+from tests.integration.ledger.hand import SAYS, ended, proved
 from tests.support.factories import MadeSend, make_send, make_tenant
 from tests.support.ledger_rows import put_rows, put_send
 from tests.support.state_machine_page import delivery_edges_made, send_edges
@@ -35,6 +36,15 @@ Edges = set[tuple[str, str]]
 def late(became: DeliveryStatus) -> Operation:
     def run(connection: Connection, send: MadeSend) -> object:
         return deliveries.record_late(connection, claim_of(send), ended(ROW, became), late_claim=uuid4())
+
+    return run
+
+
+def prove(became: DeliveryStatus) -> Operation:
+    def run(connection: Connection, send: MadeSend) -> object:
+        batch = ProvedBatch(send.id, 0)
+        rows = proofs.take(connection, batch, hold_s=60, limit=9)
+        return proofs.record(connection, batch, [proved(row, became) for row in rows])
 
     return run
 
@@ -97,6 +107,7 @@ ON_DELIVERIES: dict[str, list[Operation]] = {
     ],
     "record_outcomes": [record(became) for became in SAYS],
     "record_late_outcome": [late(became) for became in SAYS],
+    "record_proofs": [prove(became) for became in SAYS],
     "sweep_batches": [sweep(DeliveryStatus.CANCELLED), sweep(DeliveryStatus.EXPIRED)],
     "requeue_deliveries": [requeue],
 }
@@ -162,6 +173,9 @@ def test_the_edges_of_deliveries_are_those_of_the_table_and_of_the_page(ledger: 
             if held:
                 hold(ledger, send.id)
             made.append(send)
+    being_proved = make_send(ledger, status=SendStatus.SENDING)
+    put_rows(ledger, being_proved.id, [1], "unsure", claim=CLAIM, attempts=1, prove_in="-1 second")
+    made.append(being_proved)
     found = all_edges(ledger, ON_DELIVERIES, made, "SELECT (send_id, row_no)::text, status FROM delivery")
     assert found <= DELIVERY_EDGES
     assert found == delivery_edges_made()

@@ -81,6 +81,8 @@ def _claim(
             batches=held,
             claim=claim_id,
             limit=100,
+            provider="ches",
+            credential="account",
         )
     assert len(rows) == 100
     return deliveries.Claim(send.id, Channel.EMAIL, claim_id, rows[0].attempt_at, "ches"), rows
