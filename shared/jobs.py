@@ -5,6 +5,9 @@ A message says only where to look; the ledger says what to do. Enqueue strictly 
 the race between the two is found by the due-work actor.
 """
 
+import logging
+import time
+from collections import defaultdict
 from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,6 +17,7 @@ import redis
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.errors import ConnectionClosed
 
+from shared.coordination.keys import BROKER_FETCHED
 from shared.domain.states import Channel, Lane
 
 #: Version of the messages' arguments. A worker leaves a message of a version it does not know to the ledger.
@@ -24,6 +28,12 @@ _SOCKET_TIMEOUT_S = 3.0
 #: for it; bulk and periodic work may begin half a second later, which keeps an idle fleet's commands few.
 _IDLE_POLL_MS = 150
 _IDLE_POLL_PATIENT_MS = 600
+
+
+#: Seconds between two looks for messages that Redis counts as this process's and that it never received.
+_LOOK_FOR_LOST_S = 30.0
+
+_log = logging.getLogger(__name__)
 
 
 class QueueName(StrEnum):
@@ -58,35 +68,70 @@ def queue_for(channel: Channel, lane: Lane) -> QueueName:
 
 class _Consumer(_RedisConsumer):
     """
-    Treats a Redis time-out and a refused command like a lost connection.
+    Treats a Redis time-out and a refused command like a lost connection, and takes back what was lost with it.
 
     Dramatiq catches `redis.ConnectionError` alone; redis-py's `TimeoutError` and `ResponseError` (read-only,
-    out of memory) would end the consumer's thread's turn with the acknowledgement lost (dramatiq#894). All
-    of ack, nack, requeue and fetch may be repeated safely.
+    out of memory) would end the consumer's thread's turn with the acknowledgement lost (dramatiq#894). Ack,
+    nack and requeue may be repeated safely. A fetch may not: when its answer is lost, and when a consumer ends
+    with messages in its cache, Redis counts them as this process's, which knows nothing of them; they would
+    come back when it dies. So what Redis says we fetched is compared with what we have, now and then.
     """
+
+    def __init__(self, broker: Any, queue_name: str, prefetch: int, timeout: int) -> None:
+        super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
+        self._look_at = 0.0
 
     def ack(self, message: Any) -> None:
         self._guarded(super().ack, message)
+        self._in_hand.discard(message.options["redis_message_id"])
 
     def nack(self, message: Any) -> None:
         self._guarded(super().nack, message)
+        self._in_hand.discard(message.options["redis_message_id"])
 
     def requeue(self, messages: Any) -> None:
+        messages = list(messages)
         self._guarded(super().requeue, messages)
+        self._in_hand.difference_update(message.options["redis_message_id"] for message in messages)
 
     def __next__(self) -> Any:
-        return self._guarded(super().__next__)
+        if not self.message_cache and time.monotonic() >= self._look_at:
+            self._guarded(self._take_back_lost)
+        message = self._guarded(super().__next__)
+        if message is not None:
+            self._in_hand.add(message.options["redis_message_id"])
+        return message
+
+    @property
+    def _in_hand(self) -> set[str]:
+        # Of the broker, since a consumer that lost its connection is replaced while its messages are worked on.
+        in_hand: set[str] = self.broker.in_hand[self.queue_name]
+        return in_hand
+
+    def _take_back_lost(self) -> None:
+        key = BROKER_FETCHED.name(self.broker.namespace, broker=self.broker.broker_id, queue=self.queue_name)
+        fetched = {member.decode() for member in self.broker.client.smembers(key)}
+        lost = fetched - self._in_hand
+        if lost:
+            _log.warning("fetched_messages_taken_back", extra={"queue": self.queue_name, "messages": len(lost)})
+            self.broker.do_requeue(self.queue_name, *lost)
+        self._look_at = time.monotonic() + _LOOK_FOR_LOST_S
 
     @staticmethod
     def _guarded(call: Any, *arguments: Any) -> Any:
         try:
             return call(*arguments)
-        except (redis.TimeoutError, redis.ResponseError) as error:
+        except (redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as error:
             raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
 
 
 class Broker(RedisBroker):
     """Dramatiq's Redis broker; a message may choose its own id in Redis, so that the ledger can name it first."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)  # type: ignore[no-untyped-call]
+        #: By queue, ids in Redis of the messages that consumers of this process gave out and that are not ended yet.
+        self.in_hand: defaultdict[str, set[str]] = defaultdict(set)
 
     @property
     def consumer_class(self) -> type[_Consumer]:
@@ -133,7 +178,7 @@ def make_broker(
     pool = redis.ConnectionPool.from_url(
         redis_url, socket_timeout=_SOCKET_TIMEOUT_S, socket_connect_timeout=_SOCKET_TIMEOUT_S, max_connections=200
     )
-    return Broker(  # type: ignore[no-untyped-call]
+    return Broker(
         client=redis.Redis(connection_pool=pool),
         namespace=f"{namespace}:broker",
         heartbeat_timeout=heartbeat_timeout_ms,

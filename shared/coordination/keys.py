@@ -180,6 +180,14 @@ BROKER_HEARTBEATS = Key(
     reader="Dramatiq",
     meaning="whose fetched messages are its own; of the silent ones they go back to the queue",
 )
+BROKER_FETCHED = Key(
+    template="<ns>:__acks__.<broker>.<queue>",
+    type="set: ids in Redis of the messages a process fetched and has not ended",
+    ttl="none",
+    writer="Dramatiq",
+    reader="Dramatiq; our consumers, since what they never received goes back to the queue",
+    meaning="whose messages are being worked on",
+)
 
 OURS = (
     CIRCUIT,
@@ -196,7 +204,7 @@ OURS = (
     DOORBELL_QUIET,
     MINUTES,
 )
-BROKERS = (QUEUE, QUEUE_MESSAGES, DELAYED_MESSAGES, DEAD_MESSAGES, BROKER_HEARTBEATS)
+BROKERS = (QUEUE, QUEUE_MESSAGES, DELAYED_MESSAGES, DEAD_MESSAGES, BROKER_HEARTBEATS, BROKER_FETCHED)
 
 
 def provider_part(provider: str, credential: str) -> str:
