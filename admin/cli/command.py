@@ -5,6 +5,9 @@ import click
 from admin.cli.inbox import inbox
 from admin.cli.installation import config, docs, release
 from admin.cli.loadtest import loadtest
+from admin.cli.operations import audit, operation
+from admin.cli.providers import provider
+from admin.cli.requeue import requeue
 from admin.cli.send import send
 from admin.cli.sends import cancel, list_sends, pause, resume, show
 from admin.cli.suppressions import suppression
@@ -27,6 +30,10 @@ _COMMANDS = (
     tenant,
     key,
     suppression,
+    requeue,
+    operation,
+    provider,
+    audit,
     inbox,
     loadtest,
     release,

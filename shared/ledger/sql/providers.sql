@@ -15,3 +15,8 @@ INSERT INTO provider_state (provider, credential, configuration_error, configura
 VALUES (%(provider)s, %(credential)s, %(error)s, now())
 ON CONFLICT (provider, credential) DO UPDATE
 SET configuration_error = excluded.configuration_error, configuration_error_at = now()
+
+-- name: select_provider_states
+-- Every provider and credential that a call was made with.
+SELECT provider, credential, last_accepted_at, configuration_error, configuration_error_at
+FROM provider_state ORDER BY provider, credential

@@ -1,0 +1,125 @@
+"""`tidings operation …` and `tidings audit`: what people did to many deliveries at once, and who did what."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import click
+
+from admin.cli.fault import CommandError
+from admin.cli.operator import as_operator
+from admin.cli.stores import ledger_transaction
+from admin.cli.table import as_table
+
+if TYPE_CHECKING:
+    from shared.ledger.operations import Operation
+
+_limit = click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Most lines.")
+_id = click.argument("operation_id", metavar="ID", type=click.UUID)
+
+
+@click.group()
+def operation() -> None:
+    """Requeues in the background."""
+
+
+@operation.command("list")
+@_limit
+def list_operations(limit: int) -> None:
+    """List operations, newest first."""
+    from shared.ledger import operations
+
+    with ledger_transaction() as connection:
+        found = operations.newest(connection, limit=limit)
+    head = ("id", "status", "operator", "created", "total", "done", "skipped", "what")
+    rows = [
+        (one.id, one.status, one.operator, f"{one.created_at:%Y-%m-%d %H:%M}", one.total, one.done, one.skipped,
+         one.filter["words"])
+        for one in found
+    ]  # fmt: skip
+    click.echo(as_table(head, rows))
+
+
+@operation.command("show")
+@_id
+def show_operation(operation_id: UUID) -> None:
+    """Show how far an operation is and what became of what it requeued."""
+    from shared.ledger import operations
+
+    with ledger_transaction() as connection:
+        found = operations.find(connection, operation_id)
+        if found is None:
+            raise CommandError(f"there is no operation {operation_id}; see `tidings operation list`")
+        skips = {why.words: count for why, count in operations.skips(connection, operation_id).items()}
+        outcome = operations.outcome(connection, operation_id)
+    click.echo("\n".join(_lines(found, skips, outcome)))
+
+
+@operation.command("stop")
+@_id
+@click.option("--reason", metavar="TEXT", default="", help="Why. Kept in the audit.")
+@as_operator
+def stop_operation(operation_id: UUID, reason: str, operator: str) -> None:
+    """Stop an operation: what it has not requeued stays as it was."""
+    from shared.ledger import operations
+
+    with ledger_transaction() as connection:
+        why = f"stopped by {operator}: {reason}" if reason else f"stopped by {operator}"
+        if not operations.stop(connection, operation_id, operator=operator, why=why):
+            raise CommandError(_not_open(operations.find(connection, operation_id), operation_id))
+        found = operations.find(connection, operation_id)
+    if found is not None:
+        click.echo(f"Stopped: {found.done:,} were requeued, {found.left:,} stay as they were.")
+
+
+@operation.command("undo")
+@_id
+@as_operator
+def undo_operation(operation_id: UUID, operator: str) -> None:
+    """Take an operation back before it begins."""
+    from shared.ledger import operations
+
+    with ledger_transaction() as connection:
+        if not operations.undo(connection, operation_id, operator=operator):
+            raise CommandError(_not_open(operations.find(connection, operation_id), operation_id))
+    click.echo("Undone: nothing was requeued.")
+
+
+@click.command()
+@_limit
+def audit(limit: int) -> None:
+    """List what operators did, newest first: when, who, what, to how many, and why."""
+    from shared.ledger import audit
+
+    with ledger_transaction() as connection:
+        found = audit.newest(connection, limit=limit)
+    head = ("when (UTC)", "operator", "action", "target", "count", "result", "reason")
+    rows = [
+        (f"{one.at:%Y-%m-%d %H:%M:%S}", one.operator, one.action, one.target, one.count, one.result, one.reason)
+        for one in found
+    ]
+    click.echo(as_table(head, rows))
+
+
+def _lines(found: "Operation", skips: Mapping[str, int], outcome: Mapping[str, int]) -> list[str]:
+    lines = [
+        f"Requeue {found.filter['words']}",
+        f"  {found.status}: {found.done:,} of {found.total:,} requeued, {found.skipped:,} skipped, {found.left:,} left",
+        f"  by {found.operator} at {found.created_at:%Y-%m-%d %H:%M:%S} UTC"
+        + (f", because: {found.reason}" if found.reason else ""),
+    ]
+    if found.accepts_duplicates:
+        lines.append("  possible duplicates were accepted")
+    if found.why:
+        lines.append(f"  {found.why}")
+    lines += [f"  skipped {count:,}: {why}" for why, count in skips.items()]
+    lines += [f"  now {state.replace('_', '-')}: {count:,}" for state, count in outcome.items()]
+    return lines
+
+
+def _not_open(found: "Operation | None", operation_id: UUID) -> str:
+    if found is None:
+        return f"there is no operation {operation_id}; see `tidings operation list`"
+    if found.status == "running":
+        return "it has begun; `tidings operation stop` leaves the rest as it was"
+    return f"it is over: {found.status}"

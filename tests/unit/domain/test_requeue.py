@@ -1,0 +1,93 @@
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from shared.domain.requeue import (
+    CANARY_PATIENCE_S,
+    CanaryResult,
+    CanaryStep,
+    LeftOut,
+    RequeueFilter,
+    canary_step,
+    operation_id,
+)
+from shared.domain.states import Channel, DeliveryStatus
+
+SEND = UUID("01a2163a-6f0e-7b32-8c1d-0a5b1c2d3e4f")
+NOW = datetime(2027, 3, 28, 9, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (RequeueFilter(), "all dead-lettered or failed deliveries"),
+        (
+            RequeueFilter(statuses=frozenset({DeliveryStatus.UNSURE}), channel=Channel.SMS, tenant="acme"),
+            "all unsure text messages of tenant acme",
+        ),
+        (
+            RequeueFilter(send_id=SEND, signature="0123456789ab", since=NOW),
+            (
+                f"all dead-lettered or failed deliveries of send {SEND} with cause 0123456789ab"
+                " settled since 2027-03-28 09:00:00 UTC"
+            ),
+        ),
+        (RequeueFilter(ids=((SEND, 1),)), "1 delivery named by its id, if dead-lettered or failed"),
+        (RequeueFilter(ids=((SEND, 1), (SEND, 2))), "2 deliveries named by their ids, if dead-lettered or failed"),
+    ],
+)
+def test_a_filter_says_what_it_is(asked: RequeueFilter, words: str) -> None:
+    assert asked.words() == asked.as_json()["words"] == words
+
+
+@pytest.mark.parametrize("statuses", [(), (DeliveryStatus.SENT,), (DeliveryStatus.FAILED, DeliveryStatus.OWED)])
+def test_only_what_failed_or_may_have_can_be_asked_for(statuses: tuple[DeliveryStatus, ...]) -> None:
+    with pytest.raises(ValueError, match="can be requeued"):
+        RequeueFilter(statuses=frozenset(statuses))
+
+
+def test_the_same_request_is_the_same_operation_and_another_is_another() -> None:
+    def id_of(asked: RequeueFilter, operator: str = "kim", as_of: datetime = NOW, accepts: bool = False) -> UUID:
+        return operation_id(asked, operator=operator, as_of=as_of, accepts_duplicates=accepts)
+
+    one = RequeueFilter(ids=((SEND, 1), (SEND, 2)))
+    assert id_of(one) == id_of(RequeueFilter(ids=((SEND, 2), (SEND, 1))))
+    others = [
+        id_of(RequeueFilter(ids=((SEND, 1), (SEND, 3)))),
+        id_of(RequeueFilter(send_id=SEND)),
+        id_of(one, operator="lee"),
+        id_of(one, as_of=NOW.replace(second=1)),
+        id_of(one, accepts=True),
+    ]
+    assert len({id_of(one), *others}) == 6
+
+
+@pytest.mark.parametrize(
+    ("gone", "tried", "same", "waited_s", "step"),
+    [
+        (0, 0, 0, 0, CanaryStep(most=1)),
+        (1, 0, 0, 5, CanaryStep(most=0)),
+        (1, 0, 0, CANARY_PATIENCE_S, CanaryStep(most=10)),
+        (1, 1, 0, 5, CanaryStep(most=10)),
+        (4, 1, 0, 5, CanaryStep(most=7)),
+        (11, 10, 0, 5, CanaryStep(most=0)),
+        (11, 11, 5, 5, CanaryStep()),
+        (11, 0, 0, CANARY_PATIENCE_S, CanaryStep()),
+        (500, 11, 11, 5, CanaryStep()),
+    ],
+)
+def test_a_few_go_first_and_the_rest_follows(
+    gone: int, tried: int, same: int, waited_s: float, step: CanaryStep
+) -> None:
+    assert canary_step(CanaryResult(gone, tried, same, waited_s)) == step
+
+
+@pytest.mark.parametrize(("gone", "tried", "same"), [(1, 1, 1), (11, 11, 6)])
+def test_the_rest_stays_when_most_of_the_first_fail_for_the_same_cause(gone: int, tried: int, same: int) -> None:
+    step = canary_step(CanaryResult(gone, tried, same, 1))
+    assert step.stop == f"of the first {tried} tried again {same} failed for the same cause as before"
+
+
+def test_every_reason_has_its_words() -> None:
+    assert all(why.words for why in LeftOut)
