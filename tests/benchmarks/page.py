@@ -44,27 +44,10 @@ def _figures(lines: Any) -> str:
         for figure, found in line.get("goals", {}).items():
             sign, bound = ("≥", found["at_least"]) if "at_least" in found else ("≤", found.get("at_most"))
             wanted = "" if bound is None else f"{sign} {_number(bound)}"
+            single = ", ".join(map(_number, found["runs"]))
             mark = "" if found["met"] else " **(missed)**"
-            rows.append(
-                f"| `{line['case']}` | {figure} | {wanted} | {_number(found['figure'])}{mark} | {_single(line)} |"
-            )
+            rows.append(f"| `{line['case']}` | {figure} | {wanted} | {_number(found['figure'])}{mark} | {single} |")
     return "\n".join(rows) + "\n"
-
-
-#: What of a single run is shown, the first that it has.
-_SHOWN = ("per_s", "accepted_s", "p99_ms", "redis_dataset_mb")
-
-
-def _single(line: Line) -> str:
-    runs = line["runs"]
-    if isinstance(runs, dict):
-        return "; ".join(f"{kind}: {_list(made)}" for kind, made in runs.items())
-    return _list(runs)
-
-
-def _list(runs: Sequence[Line]) -> str:
-    name = next((name for name in _SHOWN if name in runs[0]), None)
-    return "" if name is None else ", ".join(_number(run[name]) for run in runs)
 
 
 def _cpu(known: Mapping[str, Line]) -> str:

@@ -96,7 +96,12 @@ def grouped(spent: Mapping[str, int]) -> dict[str, int]:
 
 def median_of(runs: Sequence[Mapping[str, object]], name: str) -> float:
     """The median of one figure."""
-    return statistics.median(float(str(run[name])) for run in runs)
+    return statistics.median(all_of(runs, name))
+
+
+def all_of(runs: Sequence[Mapping[str, object]], name: str) -> list[float]:
+    """One figure of every run."""
+    return [float(str(run[name])) for run in runs]
 
 
 def _moments(stage: Stage, send_id: UUID) -> tuple[datetime, datetime, datetime]:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from shared.domain.ids import delivery_key
 from tests.benchmarks.accept import submission
 from tests.benchmarks.bench import Bench, Line, goal
-from tests.benchmarks.sends import Accepted, run_send, single, status, submit
+from tests.benchmarks.sends import Accepted, all_of, run_send, single, status, submit
 from tests.benchmarks.stage import Stage, stage
 from tests.support.waiting import wait_until
 
@@ -28,7 +28,7 @@ def single_during_bulk(bench: Bench) -> Line:
         "singles": singles,
         "per_s": _PER_S,
         **figures,
-        "goals": {"milliseconds, 99th percentile": goal(figures["p99_ms"], at_most=2_000)},
+        "goals": {"milliseconds, 99th percentile": goal(figures["p99_ms"], runs=all_of(runs, "p99_ms"), at_most=2_000)},
         "runs": runs,
     }
 

@@ -3,7 +3,7 @@
 from shared.settings import Settings
 from tests.benchmarks.accept import submission
 from tests.benchmarks.bench import Bench, Line, goal
-from tests.benchmarks.sends import median_of, run_send
+from tests.benchmarks.sends import all_of, median_of, run_send
 from tests.benchmarks.stage import ALL, stage
 
 #: seconds the slow provider takes
@@ -22,7 +22,11 @@ def merge_20k_0ms(bench: Bench) -> Line:
         "per_s": median_of(runs, "per_s"),
         "per_s_span": median_of(runs, "per_s_span"),
         "cpu_us": _median_cpu(runs),
-        "goals": {"deliveries per second, end to end": goal(median_of(runs, "per_s"), at_least=3_000)},
+        "goals": {
+            "deliveries per second, end to end": goal(
+                median_of(runs, "per_s"), runs=all_of(runs, "per_s"), at_least=3_000
+            )
+        },
         "runs": runs,
     }
 
@@ -44,7 +48,11 @@ def merge_200ms(bench: Bench) -> Line:
         "allowed_per_s": allowed,
         "per_s_span": per_s,
         "per_s": median_of(runs, "per_s"),
-        "goals": {"share of what the calls in flight allow": goal(round(per_s / allowed, 3), at_least=0.9)},
+        "goals": {
+            "share of what the calls in flight allow": goal(
+                round(per_s / allowed, 3), runs=all_of(runs, "per_s_span"), at_least=0.9
+            )
+        },
         "runs": runs,
     }
 
@@ -66,13 +74,14 @@ def guards(bench: Bench) -> Line:
 
         bench.repeat("guards", pair)
     on, off = (median_of(runs[kind], "per_s_span") for kind in ("on", "off"))
+    both = [*all_of(runs["on"], "per_s_span"), *all_of(runs["off"], "per_s_span")]
     return {
         "recipients": count,
         "per_s_on": on,
         "per_s_off": off,
         "cpu_us_on": _median_cpu(runs["on"]),
         "cpu_us_off": _median_cpu(runs["off"]),
-        "goals": {"rate with guards, as a share of that without": goal(round(on / off, 3), at_least=0.85)},
+        "goals": {"rate with guards, as a share of that without": goal(round(on / off, 3), runs=both, at_least=0.85)},
         "runs": runs,
     }
 

@@ -29,7 +29,7 @@ def peer_bullmq(bench: Bench) -> Line:
 
     return {
         "versions": _NPM,
-        **compared(bench, bench.repeat("peer_bullmq", run), recipients=count, at_least=None),
+        **compared(bench, bench.repeat("peer_bullmq", run), recipients=count),
     }
 
 
@@ -45,7 +45,7 @@ def peer_celery(bench: Bench) -> Line:
 
     return {
         "versions": list(_PIP),
-        **compared(bench, bench.repeat("peer_celery", run), recipients=count, at_least=None),
+        **compared(bench, bench.repeat("peer_celery", run), recipients=count),
     }
 
 

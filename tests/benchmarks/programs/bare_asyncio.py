@@ -101,7 +101,9 @@ def body_of(address: str, params: dict[str, str]) -> bytes:
 
 async def connect() -> list[Connection]:
     loop = asyncio.get_running_loop()
-    return [(await loop.create_connection(Connection, _SINK.hostname, _SINK.port))[1] for _ in range(WINDOW)]
+    return [
+        (await loop.create_connection(Connection, _SINK.hostname or "", _SINK.port or 80))[1] for _ in range(WINDOW)
+    ]
 
 
 async def work(windows: list[int], connections: list[Connection], postgres: "psycopg.AsyncConnection[Any]") -> None:

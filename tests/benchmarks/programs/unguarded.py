@@ -21,7 +21,7 @@ class Unguarded(Guards):
         return
 
 
-senders.Guards = Unguarded  # type: ignore[misc]
+vars(senders)["Guards"] = Unguarded
 from workers import main  # noqa: E402  # its actors are declared on import, with these guards
 
 broker = main.broker
