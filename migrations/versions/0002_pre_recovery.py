@@ -127,6 +127,13 @@ def upgrade() -> None:
     op.create_index(
         "ix_batch_prove", "batch", ["prove_at"], unique=False, postgresql_where=sa.text("prove_at IS NOT NULL")
     )
+    op.create_index(
+        "ix_batch_recovered",
+        "batch",
+        ["send_id", "batch_no"],
+        unique=False,
+        postgresql_where=sa.text("recovery_count > 0 AND settled_at IS NULL"),
+    )
     op.add_column("delivery", sa.Column("prove_at", sa.DateTime(timezone=True), nullable=True))
     op.add_column("delivery", sa.Column("prove_count", sa.SmallInteger(), server_default=sa.text("0"), nullable=False))
     op.add_column("delivery", sa.Column("credential", sa.Text(), nullable=True))
@@ -171,6 +178,9 @@ def downgrade() -> None:
     op.drop_column("delivery", "credential")
     op.drop_column("delivery", "prove_count")
     op.drop_column("delivery", "prove_at")
+    op.drop_index(
+        "ix_batch_recovered", table_name="batch", postgresql_where=sa.text("recovery_count > 0 AND settled_at IS NULL")
+    )
     op.drop_index("ix_batch_prove", table_name="batch", postgresql_where=sa.text("prove_at IS NOT NULL"))
     op.drop_column("batch", "prove_at")
     op.drop_column("batch", "proving")
@@ -178,9 +188,7 @@ def downgrade() -> None:
     op.drop_table("operation_item")
     op.drop_index("ix_recovery_pass_started_at", table_name="recovery_pass")
     op.drop_table("recovery_pass")
-    op.drop_index(
-        "ix_receipt_provider_ref", table_name="receipt", postgresql_where=sa.text("provider_ref IS NOT NULL")
-    )
+    op.drop_index("ix_receipt_provider_ref", table_name="receipt", postgresql_where=sa.text("provider_ref IS NOT NULL"))
     op.drop_index("ix_receipt_waiting", table_name="receipt", postgresql_where=sa.text("applied_at IS NULL"))
     op.drop_index("ix_receipt_delivery", table_name="receipt")
     op.drop_table("receipt")

@@ -37,15 +37,32 @@ class AbandonedBatch:
     holder: UUID
 
 
-def lease(connection: Connection, chain: ChainKey, *, worker: UUID, limit: int) -> list[LeasedBatch]:
-    """Take up to `limit` free due batches for a chain, the longest due first."""
-    rows = connection.execute(_LEASE, chain.parameters(worker=worker, limit=limit)).fetchall()
+def lease(
+    connection: Connection, chain: ChainKey, *, worker: UUID, limit: int, token: UUID | None = None
+) -> list[LeasedBatch]:
+    """
+    Take up to `limit` free due batches for a chain, the longest due first.
+
+    With the `token` of the chain's message: none once the chain was taken away or has another message.
+    """
+    rows = connection.execute(_LEASE, chain.parameters(worker=worker, limit=limit, token=token)).fetchall()
     return [LeasedBatch(batch_no, waiting) for batch_no, waiting in sorted(rows)]
 
 
-def release(connection: Connection, chain: ChainKey, *, worker: UUID, batches: list[int] | None = None) -> None:
-    """Give a chain's batches back, all of them for None; those somebody else holds by now are left alone."""
-    connection.execute(_RELEASE, chain.parameters(worker=worker, batches=batches))
+def release(
+    connection: Connection,
+    chain: ChainKey,
+    *,
+    worker: UUID,
+    batches: list[int] | None = None,
+    token: UUID | None = None,
+) -> None:
+    """
+    Give a chain's batches back, all of them for None; those somebody else holds by now are left alone.
+
+    With the `token` of the chain's message: what its successor in the same process holds is left alone too.
+    """
+    connection.execute(_RELEASE, chain.parameters(worker=worker, batches=batches, token=token))
 
 
 def lock(connection: Connection, *, send_id: UUID, batches: list[int]) -> None:

@@ -199,6 +199,12 @@ class Batch(Base):
         Index("ix_batch_open", "send_id", "batch_no", postgresql_where=text("settled_at IS NULL")),
         Index("ix_batch_prove", "prove_at", postgresql_where=text("prove_at IS NOT NULL")),
         Index("ix_batch_held", "holder", postgresql_where=text("holder IS NOT NULL")),
+        Index(
+            "ix_batch_recovered",
+            "send_id",
+            "batch_no",
+            postgresql_where=text("recovery_count > 0 AND settled_at IS NULL"),
+        ),
         {"postgresql_with": {"fillfactor": "70"}},
     )
 

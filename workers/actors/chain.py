@@ -50,19 +50,29 @@ class Chain:
     _window: Window | None = None
 
     def run(self) -> None:
-        """Work until there is a reason to stop; batches are given back whatever happens."""
+        """
+        Work until there is a reason to stop, and give the batches back.
+
+        After a fault of ours they are kept: what it would do again at once is set aside until the reconciler frees
+        them for want of progress, and after some recoveries gives them up; other batches go on meanwhile.
+        """
         self._worker = self.runtime.lease.worker
         stale = successor = False
+        failed = True
         try:
             with self.runtime.ledger.autocommit() as connection:
                 stale = not chains.begin(connection, self.key, token=self.token, worker=self._worker)
             if not stale:
                 successor = self._work()
+            failed = False
+        except POSTGRES_AWAY:
+            failed = False
+            raise
         finally:
             if not stale:
-                self._end(successor=successor)
+                self._end(successor=successor, failed=failed)
 
-    def _end(self, *, successor: bool) -> None:
+    def _end(self, *, successor: bool, failed: bool) -> None:
         """
         Give everything back, waiting for a Postgres that is away: what is kept here would look held by the living.
 
@@ -75,7 +85,8 @@ class Chain:
                 with self.runtime.ledger.autocommit() as connection:
                     if self._window is not None:
                         self._window.settle_unrecorded(connection)
-                    batches.release(connection, self.key, worker=self._worker)
+                    if not failed:
+                        batches.release(connection, self.key, worker=self._worker, token=self.token)
                     if not successor:
                         chains.end(connection, self.key, token=self.token)
                         chains.complete(connection, self.send.id)
@@ -141,12 +152,12 @@ class Chain:
         with self.runtime.ledger.transaction() as connection:
             spent = [batch_no for batch_no, left in self._held.items() if left <= 0]
             if spent:
-                batches.release(connection, self.key, worker=self._worker, batches=spent)
+                batches.release(connection, self.key, worker=self._worker, batches=spent, token=self.token)
             held = {batch_no: left for batch_no, left in self._held.items() if left > 0}
             missing = limit - sum(held.values())
             if missing > 0:
                 wanted = -(-missing // self.runtime.settings.batch_size)
-                for batch in batches.lease(connection, self.key, worker=self._worker, limit=wanted):
+                for batch in batches.lease(connection, self.key, worker=self._worker, limit=wanted, token=self.token):
                     held[batch.batch_no] = batch.waiting
             rows = []
             if held:
@@ -177,7 +188,7 @@ class Chain:
         """
         new_token = uuid4()
         with self.runtime.ledger.transaction() as connection:
-            batches.release(connection, self.key, worker=self._worker)
+            batches.release(connection, self.key, worker=self._worker, token=self.token)
             self._held = {}
             if not chains.hand_over(connection, self.key, token=self.token, new_token=new_token, worker=self._worker):
                 return True

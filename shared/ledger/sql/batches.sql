@@ -1,8 +1,12 @@
 -- name: lease_batches
--- A chain takes the next due batches of its send. Guard: free and due; SKIP LOCKED on the small table only.
+-- A chain takes the next due batches of its send. Guards: free and due; SKIP LOCKED on the small table only; the chain
+-- is still the one of this message, where `token` says which.
 WITH due AS (
     SELECT batch_no FROM batch
     WHERE send_id = %(send_id)s AND channel = %(channel)s AND holder IS NULL AND due_at <= now()
+      AND (%(token)s::uuid IS NULL OR EXISTS (
+          SELECT 1 FROM chain c
+          WHERE c.send_id = %(send_id)s AND c.channel = %(channel)s AND c.chain_no = %(chain_no)s AND c.token = %(token)s))
     ORDER BY due_at, batch_no
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -16,13 +20,17 @@ RETURNING b.batch_no, b.owed + b.retrying AS waiting
 -- name: release_batches
 -- A chain gives batches back: due again when their earliest row is, settled when nothing is open.
 -- `batches` empty: all it holds, known to it or not (the answer to a lease may have been lost).
--- Guard: still held by this chain of this process. A row still `sending` has lost its outcome (a claim's commit that
+-- Guards: still held by this chain of this process, and not by its successor in the same process (`token`). A row still `sending` has lost its outcome (a claim's commit that
 -- was not heard of, a group's record that a crash of the server undid): its batch passes to a holder that never lives,
 -- so that it is found as a dead worker's is.
 WITH held AS (
     SELECT batch_no, first_row, last_row, owed + retrying AS waiting FROM batch
     WHERE send_id = %(send_id)s AND holder = %(worker)s AND channel = %(channel)s AND chain_no = %(chain_no)s
       AND (%(batches)s::int[] IS NULL OR batch_no = ANY (%(batches)s))
+      AND NOT EXISTS (
+          SELECT 1 FROM chain c
+          WHERE c.send_id = %(send_id)s AND c.channel = %(channel)s AND c.chain_no = %(chain_no)s
+            AND c.token <> %(token)s::uuid)
     ORDER BY batch_no
     FOR UPDATE
 ), due AS (
@@ -63,7 +71,8 @@ WHERE b.holder IS NOT NULL
 ORDER BY b.leased_at LIMIT %(limit)s
 
 -- name: free_abandoned_batch
--- A dead holder's batch: its calls in flight become `unsure` with the evidence, the rest is due again at once.
+-- A dead holder's batch: its calls in flight become `unsure` with the evidence, the rest is due again at once. This is
+-- one recovery; `recovery_count` starts anew with any progress.
 -- `providers` and `first_look_s` say when a look at what a provider knows is worth it; one of no list is parked.
 -- Guards: the same holder, and it is still dead. Rows keep their claim id, so that late proof can be told apart.
 WITH held AS (
@@ -108,6 +117,7 @@ SET holder = NULL, chain_no = NULL, leased_at = NULL,
     due_at = CASE WHEN b.owed + b.retrying > 0 THEN coalesce(due.at, now()) END,
     sending = b.sending - counted.parked, unsure = b.unsure + counted.parked,
     proving = b.proving + counted.proving, prove_at = least(b.prove_at, counted.prove_at),
+    recovery_count = least(b.recovery_count + 1, 1000),
     settled_at = CASE WHEN b.owed + b.retrying + b.proving + counted.proving = 0 AND b.sending = counted.parked
                       THEN now() END
 FROM held, due, counted

@@ -94,14 +94,17 @@ WITH result AS (
            count(*) FILTER (WHERE became = 'dead_lettered')::int AS dead_lettered,
            count(*) FILTER (WHERE became = 'unsure')::int AS unsure,
            count(*) FILTER (WHERE became = 'suppressed')::int AS suppressed,
-           count(prove_at)::int AS proving, min(prove_at) AS prove_at
+           count(prove_at)::int AS proving, min(prove_at) AS prove_at,
+           bool_or(outcome NOT IN ('not_attempted', 'ambiguous')) AS moved
     FROM done GROUP BY batch_no
 ), noted AS (
     UPDATE batch b
     SET sending = b.sending - c.all_rows, owed = b.owed + c.owed, retrying = b.retrying + c.retrying,
         sent = b.sent + c.sent, failed = b.failed + c.failed, dead_lettered = b.dead_lettered + c.dead_lettered,
         unsure = b.unsure + c.unsure, suppressed = b.suppressed + c.suppressed, progress_at = now(),
-        proving = b.proving + c.proving, prove_at = least(b.prove_at, c.prove_at)
+        proving = b.proving + c.proving, prove_at = least(b.prove_at, c.prove_at),
+        -- An answer is progress; a call nobody made, or one that nobody knows the end of, is not.
+        recovery_count = CASE WHEN c.moved THEN 0 ELSE b.recovery_count END
     FROM counted c
     WHERE b.send_id = %(send_id)s AND b.batch_no = ANY (%(batches)s::int[]) AND b.batch_no = c.batch_no
 )
