@@ -68,6 +68,7 @@ DELIVERY_EDGES: frozenset[tuple[DeliveryStatus, DeliveryStatus]] = frozenset(
                 DeliveryStatus.EXPIRED,
                 DeliveryStatus.SUPPRESSED,
                 DeliveryStatus.FAILED,
+                DeliveryStatus.DEAD_LETTERED,
             )
         ),
         *(

@@ -14,13 +14,15 @@ import psycopg
 import pytest
 
 from shared.domain.requeue import REQUEUEABLE, RequeueFilter
-from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, SendStatus
-from shared.ledger import batches, chains, deliveries, proofs, queries, sends
+from shared.domain.signature import failure_signature
+from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, Lane, SendStatus
+from shared.ledger import batches, chains, deliveries, proofs, queries, recovery, sends
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.deliveries import Claim, ClaimedDelivery
 from shared.ledger.operations import plan_requeue
 from shared.ledger.proofs import ProvedBatch
+from shared.ledger.recovery import StuckBatch, Verdict, settle_unsent
 from shared.ledger.requeue import Item, requeue_deliveries
 from tests.integration.ledger.hand import SAYS, ended, proved
 from tests.support.factories import MadeSend, make_send, make_tenant
@@ -99,6 +101,17 @@ def requeue(connection: Connection, send: MadeSend) -> object:
     return requeue_deliveries(connection, [Item(send.id, 1, 0)], operation=planned.id, takes_unsure=True)
 
 
+def give_up(became: DeliveryStatus) -> Operation:
+    signature = failure_signature(channel="email", provider="ches", outcome_class="given_up", code="c", detail="d")
+    verdict = Verdict(became, "given_up", "d", "ches", signature)
+
+    def run(connection: Connection, send: MadeSend) -> object:
+        stuck = StuckBatch(tenant_id=0, send_id=send.id, batch_no=0, channel=Channel.EMAIL, lane=Lane.BULK)
+        return settle_unsent(connection, stuck, verdict)
+
+    return run
+
+
 #: Per statement that changes a delivery's status, what calls it.
 ON_DELIVERIES: dict[str, list[Operation]] = {
     "claim_window": [claim],
@@ -109,6 +122,7 @@ ON_DELIVERIES: dict[str, list[Operation]] = {
     "record_late_outcome": [late(became) for became in SAYS],
     "record_proofs": [prove(became) for became in SAYS],
     "sweep_batches": [sweep(DeliveryStatus.CANCELLED), sweep(DeliveryStatus.EXPIRED)],
+    "settle_unsent_rows": [give_up(DeliveryStatus.FAILED), give_up(DeliveryStatus.DEAD_LETTERED)],
     "requeue_deliveries": [requeue],
 }
 
@@ -118,6 +132,7 @@ def on_sends(tenant: int) -> dict[str, list[Operation]]:
     return {
         "start_send": [lambda connection, send: chains.start_send(connection, send.id)],
         "start_scheduled_sends": [lambda connection, send: chains.start_scheduled(connection)],
+        "start_overdue_send": [lambda connection, send: recovery.start_overdue(connection, send.id)],
         "complete_send": [lambda connection, send: chains.complete(connection, send.id)],
         "pause_send": [lambda connection, send: chains.pause(connection, send.id, reason="r")],
         "pause_poisoned_send": [
