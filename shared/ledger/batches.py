@@ -11,6 +11,7 @@ from shared.ledger.queries import statement
 
 _LEASE = statement("lease_batches")
 _RELEASE = statement("release_batches")
+_SET_ASIDE = statement("set_batches_aside")
 _LOCK = statement("lock_batches")
 _ABANDONED = statement("find_abandoned_batches")
 _FREE = statement("free_abandoned_batch")
@@ -63,6 +64,11 @@ def release(
     With the `token` of the chain's message: what its successor in the same process holds is left alone too.
     """
     connection.execute(_RELEASE, chain.parameters(worker=worker, batches=batches, token=token))
+
+
+def set_aside(connection: Connection, chain: ChainKey, *, worker: UUID) -> None:
+    """Keep what a chain holds and still owes away from everybody until the reconciler frees it."""
+    connection.execute(_SET_ASIDE, chain.parameters(worker=worker))
 
 
 def lock(connection: Connection, *, send_id: UUID, batches: list[int]) -> None:

@@ -53,8 +53,8 @@ class Chain:
         """
         Work until there is a reason to stop, and give the batches back.
 
-        After a fault of ours they are kept: what it would do again at once is set aside until the reconciler frees
-        them for want of progress, and after some recoveries gives them up; other batches go on meanwhile.
+        After a fault of ours those that still owe something are set aside, or it would be met again at once: the
+        reconciler frees them for want of progress, and after some recoveries gives them up. Others go on meanwhile.
         """
         self._worker = self.runtime.lease.worker
         stale = successor = False
@@ -85,8 +85,9 @@ class Chain:
                 with self.runtime.ledger.autocommit() as connection:
                     if self._window is not None:
                         self._window.settle_unrecorded(connection)
-                    if not failed:
-                        batches.release(connection, self.key, worker=self._worker, token=self.token)
+                    if failed:
+                        batches.set_aside(connection, self.key, worker=self._worker)
+                    batches.release(connection, self.key, worker=self._worker, token=self.token)
                     if not successor:
                         chains.end(connection, self.key, token=self.token)
                         chains.complete(connection, self.send.id)

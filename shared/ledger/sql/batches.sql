@@ -54,6 +54,13 @@ SET holder = CASE WHEN b.sending > 0 THEN '00000000-0000-0000-0000-000000000000'
 FROM held LEFT JOIN due USING (batch_no)
 WHERE b.send_id = %(send_id)s AND b.batch_no = held.batch_no
 
+-- name: set_batches_aside
+-- A fault of ours ended a chain: what it held and still owes stays held by this process and by no chain of it, so that
+-- nobody meets the fault again before the reconciler frees the batch for want of progress.
+UPDATE batch SET chain_no = -1
+WHERE send_id = %(send_id)s AND holder = %(worker)s AND channel = %(channel)s AND chain_no = %(chain_no)s
+  AND owed + retrying > 0
+
 -- name: lock_batches
 -- A process whose lease ran out is about to record: it waits its turn at the batches, as whoever frees them does.
 -- While a lease holds, nobody else touches them and no lock is needed.

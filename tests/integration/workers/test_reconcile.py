@@ -275,3 +275,31 @@ def test_a_provider_that_took_something_within_three_days_is_waited_for(ledger: 
         )
     ches.reconcile()
     assert counts(ledger, send.id) == {"owed": 1}
+
+
+# --- faults of our own ------------------------------------------------------------------------------------------------
+
+
+def test_what_a_fault_of_ours_breaks_is_set_aside_until_the_reconciler_frees_it_and_the_rest_goes_on(
+    ledger: Ledger, make_worker: MakeWorker
+) -> None:
+    worker = make_worker(window_max=10)
+    send = make_send(ledger, count=50, status=SENDING)
+    with ledger.autocommit() as connection:  # no code of ours stores such params: rendering them raises
+        connection.execute("UPDATE delivery SET params = '[1]' WHERE send_id = %s AND row_no = 1", [send.id])
+    worker.start(send)
+    with pytest.raises(TypeError):
+        worker.work_off()
+    worker.tick()
+    worker.work_off()
+    broken, whole = batch(ledger, send.id, 0), batch(ledger, send.id, 1)
+    assert (broken["owed"], broken["holder"], whole["sent"]) == (15, worker.runtime.lease.worker, 25)
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "UPDATE batch SET leased_at = now() - interval '11 minutes', progress_at = now() - interval '11 minutes'"
+            " WHERE holder IS NOT NULL"
+        )
+    worker.reconcile()
+    assert batch(ledger, send.id, 0)["recovery_count"] == 1
+    worker.work_off()
+    assert counts(ledger, send.id) == {"unsure": 10, "sent": 40}
