@@ -16,6 +16,8 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 STATEMENT_TIMEOUT_MS = 60_000
 #: Milliseconds. Nobody may keep a snapshot open while idle: dead rows could not be cleaned up.
 IDLE_IN_TRANSACTION_TIMEOUT_MS = 60_000
+#: Milliseconds without an acknowledgement after which a connection is dead: a host that vanished sends no reset.
+TCP_USER_TIMEOUT_MS = 15_000
 
 #: Every statement of the ledger finds its rows by key. Right after a bulk load the statistics say nothing of the
 #: new rows, and a hash or merge join would read a whole send to find the hundred rows of a window.
@@ -83,6 +85,7 @@ class Ledger:
                 "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
                 f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} {_SESSION}",
                 "keepalives_idle": 30,
+                "tcp_user_timeout": TCP_USER_TIMEOUT_MS,
             },
         )
 
