@@ -22,7 +22,7 @@ import pybreaker
 from shared.coordination import keys
 from shared.coordination.circuit import Admitted, Circuit, Probe
 from shared.coordination.circuit_snapshot import CircuitPolicy
-from shared.coordination.gate import Gate, clamp_retry_after
+from shared.coordination.gate import Gate
 from shared.coordination.local_share import HeldReason, LocalShare, Refusal
 from shared.coordination.periodic import Periodic
 from shared.coordination.redis import RedisLink, RedisUnavailable, Script
@@ -149,15 +149,14 @@ class Guards:
         if left is not None:
             self.report(entered, ended=left, successes=successes, failures=failures)
 
-    def throttle(self, retry_after_s: float | None = None) -> float:
-        """Close the gate for what the provider asked (clamped; None: the default); the seconds it stays closed here."""
-        seconds = clamp_retry_after(retry_after_s)
+    def throttle(self, closed_s: float) -> float:
+        """Close the gate for what `shared.domain.retry` made of the provider's wish; the seconds it stays closed."""
         with self._lock:
-            self._local.close_gate(seconds, now=time.monotonic())
+            self._local.close_gate(closed_s, now=time.monotonic())
         try:
-            return self.gate.close(seconds)
+            return self.gate.close(closed_s)
         except RedisUnavailable:
-            return seconds
+            return closed_s
 
     def isolate(self, entered: Entered, *, reason: str, code: str) -> None:
         """A call met a configuration error of provider scope: nothing more goes through until it is looked at again."""

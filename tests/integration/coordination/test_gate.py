@@ -27,7 +27,7 @@ def test_a_smaller_later_wish_does_not_shorten_it(gate: Gate) -> None:
 
 
 def test_it_opens_by_itself(gate: Gate) -> None:
-    gate.close(0)
+    gate.close(0.5)
     assert 0 < gate.closed_for_s() <= 1
     wait_until(lambda: gate.closed_for_s() == 0)
 

@@ -1,33 +1,11 @@
 """Clamps and shares that need no server."""
 
-import math
-
 import pytest
 import redis
 
-from shared.coordination.gate import clamp_retry_after
 from shared.coordination.redis import _refusal
 from shared.coordination.slots import reserved_slots, window_token
 from shared.domain.states import Lane
-
-
-@pytest.mark.parametrize(
-    ("asked", "closed"),
-    [
-        (None, 30),
-        (math.nan, 30),
-        (0, 1),
-        (-5, 1),
-        (0.2, 1),
-        (1, 1),
-        (17.5, 17.5),
-        (3600, 3600),
-        (86400, 3600),
-        (math.inf, 3600),
-    ],
-)
-def test_a_gate_stays_closed_between_a_second_and_an_hour(asked: float | None, closed: float) -> None:
-    assert clamp_retry_after(asked) == closed
 
 
 @pytest.mark.parametrize(
