@@ -7,8 +7,13 @@ Provider and account name a circuit, a gate and a cap; senders, recovery and the
 import base64
 import hashlib
 
+from shared.domain import resolutions
+from shared.domain.proof import Resolution, first_look_s
 from shared.domain.states import Channel, Mode
 from shared.settings import Settings
+
+#: Where Twilio reports deliveries, below PUBLIC_URL.
+TWILIO_CALLBACK_PATH = "/api/v1/receipts/twilio"
 
 #: The account of a provider whose settings are missing.
 UNCONFIGURED = "unconfigured"
@@ -67,6 +72,30 @@ def credential_of(settings: Settings, name: str) -> str:
         case _:
             return name
     return hashlib.sha256(account.encode()).hexdigest()[:12]
+
+
+def resolution_of(settings: Settings, name: str) -> Resolution:
+    """How an unknown outcome of a provider can be found out; its adapter declares the same."""
+    match name:
+        case "ches":
+            return resolutions.ches(settings.ches_timeout_ms / 1_000)
+        case "twilio":
+            return resolutions.TWILIO
+        case "acs":
+            return resolutions.acs(reports=settings.acs_webhook_secret is not None)
+        case "sandbox":
+            return resolutions.SANDBOX
+        case _:
+            return resolutions.SMTP
+
+
+def first_looks_s(settings: Settings) -> dict[str, float]:
+    """
+    Seconds after a worker's death at which its calls are looked at, by provider.
+
+    Where nothing can be found out, the look is for the evidence, at once.
+    """
+    return {name: first_look_s(resolution_of(settings, name)) or 0.0 for name in _NEEDS}
 
 
 def cap_of(settings: Settings, name: str) -> int:

@@ -265,6 +265,11 @@ class Settings(BaseSettings):
     )
     acs_access_key: SecretStr | None = Field(None, description="Access key of the resource (base64).")
     acs_from: str | None = Field(None, description="Sending number in E.164, short code or sender id.")
+    acs_webhook_secret: SecretStr | None = Field(
+        None,
+        min_length=16,
+        description="Secret that Event Grid sends along with delivery reports (at least 16 characters). No reports without it.",
+    )
     acs_timeout_ms: int = Field(15_000, ge=100, le=600_000, description="Total time of one ACS call; milliseconds.")
     acs_max_concurrent_requests: int = Field(
         20, ge=0, le=10_000, description="Calls in flight to ACS over all processes; 0: no cap."

@@ -111,3 +111,19 @@ class NotAttempted:
 
 
 Outcome = Accepted | Transient | Throttled | Permanent | Suppressed | Configuration | Ambiguous | NotAttempted
+
+_NAMES: dict[type[Outcome], str] = {
+    Accepted: "accepted",
+    Ambiguous: "ambiguous",
+    Configuration: "configuration",
+    NotAttempted: "not_attempted",
+    Permanent: "permanent",
+    Suppressed: "suppressed",
+    Throttled: "throttled",
+    Transient: "transient",
+}
+
+
+def name_of(outcome: Outcome) -> str:
+    """The word for an outcome's class, as attempts and metrics carry it."""
+    return _NAMES[type(outcome)]

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
 _KEEP = statement("keep_sandbox_messages")
+_FIND = statement("find_sandbox_messages")
 _TRIM = statement("trim_sandbox_messages")
 
 
@@ -40,6 +42,12 @@ def keep(connection: Connection, messages: Sequence[SandboxMessage]) -> None:
             "htmls": [m.html for m in messages],
         },
     )
+
+
+def find(connection: Connection, keys: Sequence[UUID]) -> tuple[list[UUID], datetime | None]:
+    """Those of the keys that are kept, and since when nothing was forgotten; None: nothing ever was."""
+    row = connection.execute(_FIND, {"keys": list(keys)}).fetchone()
+    return ([], None) if row is None else (row[0] or [], row[1])
 
 
 def trim(connection: Connection, *, keep_messages: int, keep_hours: int, limit: int) -> int:

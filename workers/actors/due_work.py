@@ -13,6 +13,7 @@ import dramatiq
 import psycopg
 import redis
 
+from shared.accounts import first_looks_s
 from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import DeliveryStatus
@@ -70,9 +71,10 @@ class DueWork:
 
     def free_abandoned(self) -> None:
         """Batches of dead processes: calls in flight become unsure, the rest is due again."""
+        looks = first_looks_s(self._runtime.settings)
         with self._runtime.ledger.autocommit() as connection:
             for batch in batches.find_abandoned(connection, limit=_PER_TICK):
-                parked = batches.free_abandoned(connection, batch)
+                parked = batches.free_abandoned(connection, batch, first_look_s=looks)
                 if parked is not None:
                     _log.warning(
                         "batch_freed",

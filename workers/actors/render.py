@@ -1,22 +1,38 @@
 """From a claimed row to the message its provider is given: templates compiled once per send and process."""
 
 from collections.abc import Callable
+from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
-from shared.domain.ids import delivery_key
+from shared.domain.ids import delivery_id, delivery_key
 from shared.domain.merge import MissingParam, Template, TemplateError, compile_template
 from shared.domain.states import Channel
 from shared.ledger.chains import SendContent
-from shared.ledger.deliveries import ClaimedDelivery
 from workers.providers.protocol import EmailMessage, Message, SmsMessage
 
 #: Sends whose compiled templates are kept: as many as threads work at once. A template may have a megabyte and
 #: more, so this times TEMPLATE_MAX_BYTES, and as much again compiled, is what a process may have to hold.
 _KEPT = 8
 
-Render = Callable[[ClaimedDelivery], Message]
+
+class Row(Protocol):
+    """What a delivery's message depends on: the same for a call and for the proof of a call."""
+
+    @property
+    def row_no(self) -> int: ...  # noqa: D102
+    @property
+    def address(self) -> str: ...  # noqa: D102
+    @property
+    def params(self) -> dict[str, Any] | None: ...  # noqa: D102
+    @property
+    def epoch(self) -> int: ...  # noqa: D102
+    @property
+    def attempt_at(self) -> datetime: ...  # noqa: D102
+
+
+Render = Callable[[Row], Message]
 
 
 class RenderError(Exception):
@@ -39,7 +55,7 @@ def _email(send: SendContent, content: dict[str, Any], sender: str | None) -> Re
     html = _compiled(send.id, "html", content["html"], "html") if content.get("html") is not None else None
     reply_to = content.get("reply_to")
 
-    def render(row: ClaimedDelivery) -> EmailMessage:
+    def render(row: Row) -> EmailMessage:
         params = {**send.params, **row.params} if row.params else send.params
         try:
             return EmailMessage(
@@ -52,6 +68,7 @@ def _email(send: SendContent, content: dict[str, Any], sender: str | None) -> Re
                 html=None if html is None else html.render(params),
                 created_at=send.created_at,
                 first_attempt_at=row.attempt_at,
+                delivery_id=delivery_id(send.id, row.row_no),
             )
         except MissingParam as error:
             raise RenderError(str(error)) from error
@@ -62,7 +79,7 @@ def _email(send: SendContent, content: dict[str, Any], sender: str | None) -> Re
 def _sms(send: SendContent, content: dict[str, Any], sender: str | None) -> Render:
     text = _compiled(send.id, "sms", content["text"], "text")
 
-    def render(row: ClaimedDelivery) -> SmsMessage:
+    def render(row: Row) -> SmsMessage:
         params = {**send.params, **row.params} if row.params else send.params
         try:
             body = text.render(params)
@@ -75,6 +92,7 @@ def _sms(send: SendContent, content: dict[str, Any], sender: str | None) -> Rend
             text=body,
             created_at=send.created_at,
             first_attempt_at=row.attempt_at,
+            delivery_id=delivery_id(send.id, row.row_no),
         )
 
     return render

@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from shared.accounts import cap_of, missing_settings, provider_name
 from shared.coordination.guard import Guards
@@ -21,7 +22,7 @@ from shared.settings import Settings
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import EmailMessage, Message, Provider
 from workers.providers.registry import build_provider
-from workers.providers.sandbox import StoreAway
+from workers.providers.sandbox import Kept, StoreAway
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +77,13 @@ class Senders:
 
     def sender(self, channel: Channel, mode: Mode) -> Sender:
         """The sender of this thread for a channel and a mode."""
-        name = provider_name(self._runtime.settings, channel, mode)
+        return self.named(provider_name(self._runtime.settings, channel, mode), channel)
+
+    def named(self, name: str, channel: Channel) -> Sender:
+        """The sender of this thread for a provider, whether it is the one in use or was before."""
         made: dict[str, Provider] = self._local.__dict__.setdefault("providers", {})
         if name not in made:
-            made[name] = build_provider(name, self._runtime.settings, keep=self._keep)
+            made[name] = build_provider(name, self._runtime.settings, keep=self._keep, find=self._find)
         provider = made[name]
         return Sender(provider, self.guards_of(provider), retry_policy(self._runtime.settings, channel))
 
@@ -132,6 +136,14 @@ class Senders:
                 sandbox.keep(connection, [_kept(message) for message in messages])
         except POSTGRES_AWAY as error:
             raise StoreAway from error
+
+    def _find(self, keys: Sequence[UUID]) -> Kept:
+        try:
+            with self._runtime.ledger.autocommit() as connection:
+                found, since = sandbox.find(connection, keys)
+        except POSTGRES_AWAY as error:
+            raise StoreAway from error
+        return Kept(frozenset(found), since)
 
 
 def _kept(message: Message) -> sandbox.SandboxMessage:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import psycopg
@@ -24,8 +24,9 @@ from shared.domain.outcome import (
     Scope,
     Suppressed,
     Throttled,
-    Transient,
+    name_of,
 )
+from shared.domain.proof import first_look_s
 from shared.domain.retry import Attempt, CircuitMark, Decision, decide
 from shared.domain.signature import FailureSignature, failure_signature
 from shared.domain.states import DeliveryStatus
@@ -153,16 +154,24 @@ class Window:
                 uses_attempt=decision.uses_attempt,
                 next_attempt_at=decision.next_attempt_at,
                 ref=_storable(outcome.ref) if isinstance(outcome, Accepted) else None,
-                outcome=_NAMES[type(outcome)],
+                outcome=name_of(outcome),
                 code=code,
                 detail=detail,
                 signature=None if failure is None else failure.id,
                 ended_at=now,
                 evidence=evidence,
+                prove_at=self._first_look(now, evidence) if decision.status is DeliveryStatus.UNSURE else None,
             )
         )
         if len(self._results) == 1:
             self._group_since = time.monotonic()
+
+    def _first_look(self, now: datetime, evidence: dict[str, str] | None) -> datetime | None:
+        """When a look at what the provider knows is worth it; None where it will never tell, and has said all."""
+        look_s = first_look_s(self.sender.provider.resolution)
+        if look_s is None:
+            return None if evidence else now
+        return now + timedelta(seconds=look_s)
 
     def _settle_suppressed(self, row: ClaimedDelivery) -> None:
         detail = "the address is on the suppression list"
@@ -210,7 +219,7 @@ class Window:
         failure = failure_signature(
             channel=self.claim.channel.value,
             provider=self.claim.provider,
-            outcome_class=_NAMES[type(outcome)],
+            outcome_class=name_of(outcome),
             code=code or "",
             detail=detail or "",
         )
@@ -326,18 +335,6 @@ class Window:
     @staticmethod
     def _titles(results: Sequence[Result], signature: str) -> str:
         return next((r.detail or r.code or "" for r in results if r.signature == signature), signature)
-
-
-_NAMES: dict[type[Outcome], str] = {
-    Accepted: "accepted",
-    Ambiguous: "ambiguous",
-    Configuration: "configuration",
-    NotAttempted: "not_attempted",
-    Permanent: "permanent",
-    Suppressed: "suppressed",
-    Throttled: "throttled",
-    Transient: "transient",
-}
 
 
 def _storable(ref: str | None) -> str | None:

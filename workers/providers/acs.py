@@ -6,6 +6,10 @@ result again. The window is documented as 5 minutes for other services of the fa
 for SMS. A message first tried longer ago is sent with a new first-sent time: by then its earlier tries are
 settled as not taken, and the old time would only be refused (412).
 
+An unknown outcome is found out by repeating the message, with its id and its first-sent time, inside the window:
+Azure then answers as it answered first. Later only a delivery report can tell, where reports come in. Reports name a
+tag of the request: `<send id>.<first row>-<last row>`, of rows close together.
+
 All recipients of one HTTP call that failed as a whole share one Outcome object, and equal provider-scope
 failures inside one answer do too: whoever counts calls for the circuit counts objects, not recipients.
 
@@ -25,7 +29,18 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Throttled, Transient
+from shared.domain import resolutions
+from shared.domain.outcome import (
+    Accepted,
+    Configuration,
+    Outcome,
+    Permanent,
+    Scope,
+    Suppressed,
+    Throttled,
+    Transient,
+)
+from shared.domain.proof import Pending, Proof, Refused, Taken
 from workers.providers import classify
 from workers.providers.http import HttpLimits, HttpRequest, HttpResult
 from workers.providers.http_engine import HttpEngine
@@ -34,8 +49,10 @@ from workers.providers.protocol import Message, SmsMessage
 _PATH = "/sms?api-version=2026-01-23"
 #: Source: the service's description, smsRecipients maxItems.
 _RECIPIENTS_PER_REQUEST = 100
-#: a first-sent time older than this is replaced; one minute below Azure's window, for clocks that differ.
-_WINDOW = timedelta(minutes=4)
+#: a first-sent time older than this is replaced in a new call.
+_WINDOW = timedelta(seconds=resolutions.ACS_WINDOW_S)
+#: rows of a send that one request's tag may span: a report looks for its number among them.
+_TAG_ROWS = 1_000
 #: seconds to wait when Azure is still at work on an earlier request with the same id.
 _IN_PROGRESS_WAIT_S = 10.0
 
@@ -44,13 +61,18 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcsConfig:
-    """One resource and its access key (base64). `sender` stands where a message names none."""
+    """
+    One resource and its access key (base64). `sender` stands where a message names none.
+
+    `reports`: Azure's delivery reports reach us.
+    """
 
     endpoint: str
     access_key: str = field(repr=False)
     sender: str
     timeout_ms: int = 15_000
     connect_timeout_ms: int = 3_000
+    reports: bool = False
 
 
 class AcsProvider:
@@ -66,6 +88,7 @@ class AcsProvider:
         self._engine = HttpEngine(
             HttpLimits(total_timeout_ms=config.timeout_ms, connect_timeout_ms=config.connect_timeout_ms)
         )
+        self.resolution = resolutions.acs(reports=config.reports)
         self.credential = hashlib.sha256(config.endpoint.encode()).hexdigest()[:12]
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
@@ -83,6 +106,30 @@ class AcsProvider:
             number, result = ended
             group = groups[number]
             yield from zip(group, outcomes_of(result, [messages[index].to for index in group]), strict=True)
+
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        """
+        Repeat the messages whose window is open, under their ids and first-sent times.
+
+        Never with a new first-sent time: that would be another message.
+        """
+        now = datetime.now(UTC)
+        open_ = [index for index, message in enumerate(messages) if now - message.first_attempt_at < _WINDOW]
+        for index in set(range(len(messages))) - set(open_):
+            yield index, Pending("the time for a repeat is over; a delivery report may still come")
+        texts = [_only_sms(messages[index]) for index in open_]
+        groups = _grouped(texts, self._config.sender)
+        for number, group in enumerate(groups):
+            body = _body([texts[index] for index in group], self._config.sender, now)
+            self._engine.start(number, HttpRequest(self._url, self._signed_headers(body, now), body))
+        for ended in self._engine.results():
+            if ended is None:
+                yield None
+                continue
+            number, result = ended
+            group = groups[number]
+            for index, outcome in zip(group, outcomes_of(result, [texts[i].to for i in group]), strict=True):
+                yield open_[index], _proof_of(outcome, result)
 
     def close(self) -> None:
         """Close kept connections."""
@@ -118,6 +165,19 @@ def outcomes_of(result: HttpResult, recipients: Sequence[str]) -> list[Outcome]:
         outcome = _outcome_of_item(item, result)
         outcomes.append(shared.setdefault(outcome, outcome) if isinstance(outcome, Transient | Throttled) else outcome)
     return outcomes
+
+
+def _proof_of(outcome: Outcome, result: HttpResult) -> Proof:
+    """What the answer to a repeat says of the first call: only what Azure says of this very recipient."""
+    match outcome:
+        case Accepted(ref):
+            return Taken(ref, "Azure gave the first answer again")
+        case Permanent() | Suppressed() | Transient() if result.is_success:
+            return Refused(outcome)  # a 5xx was answered by running the request once more: not taken then nor now
+        case Throttled():
+            return Pending(f"{outcome.code}: {outcome.detail}", outcome.retry_after_s)
+        case _:
+            return Pending(f"the repeat came to {getattr(outcome, 'code', 'nothing')}")
 
 
 def _outcome_of_request(result: HttpResult) -> Outcome:
@@ -179,11 +239,16 @@ def _only_sms(message: Message) -> SmsMessage:
 
 
 def _grouped(messages: Sequence[SmsMessage], default_sender: str) -> list[list[int]]:
-    """Cut into requests: one sender and one text each, no number twice (results are matched by number)."""
+    """
+    Cut into requests: one sender, one text and one stretch of a send each.
+
+    No number is in one twice: results and reports are matched by number.
+    """
     groups: list[list[int]] = []
-    open_groups: dict[tuple[str, str], tuple[list[int], set[str]]] = {}
+    open_groups: dict[tuple[str, str, str, int], tuple[list[int], set[str]]] = {}
     for index, message in enumerate(messages):
-        alike = (message.sender or default_sender, message.text)
+        send_id, _, row = message.delivery_id.rpartition(".")
+        alike = (message.sender or default_sender, message.text, send_id, int(row) // _TAG_ROWS)
         group, numbers = open_groups.get(alike, ([], set()))
         if not group or message.to in numbers or len(group) == _RECIPIENTS_PER_REQUEST:
             group, numbers = [], set()
@@ -209,9 +274,14 @@ def _body(messages: Sequence[SmsMessage], default_sender: str, now: datetime) ->
             "from": first.sender or default_sender,
             "message": first.text,
             "smsRecipients": recipients,
-            "smsSendOptions": {"enableDeliveryReport": True},
+            "smsSendOptions": {"enableDeliveryReport": True, "tag": _tag(messages)},
         }
     ).encode("ascii")
+
+
+def _tag(messages: Sequence[SmsMessage]) -> str:
+    rows = [int(message.delivery_id.rpartition(".")[2]) for message in messages]
+    return f"{messages[0].delivery_id.rpartition('.')[0]}.{min(rows)}-{max(rows)}"
 
 
 def _first_sent(message: SmsMessage, now: datetime) -> datetime:

@@ -12,15 +12,20 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
+from shared.domain import resolutions
 from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Transient
-from workers.providers import classify
+from shared.domain.proof import Pending, Proof
+from workers.providers import ches_status, classify
+from workers.providers.ches_status import Ask, Need
 from workers.providers.ches_token import ChesConfig, token_source
 from workers.providers.http import HttpLimits, HttpRequest, HttpResult
 from workers.providers.http_engine import HttpEngine
-from workers.providers.protocol import EmailMessage, Message
+from workers.providers.protocol import PROVE_S, EmailMessage, Message
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -37,6 +42,7 @@ class ChesProvider:
             HttpLimits(total_timeout_ms=config.timeout_ms, connect_timeout_ms=config.connect_timeout_ms)
         )
         self._tokens = token_source(config)
+        self.resolution = resolutions.ches(config.timeout_ms / 1_000)
         account = f"{config.base_url} {config.client_id}"
         self.credential = hashlib.sha256(account.encode()).hexdigest()[:12]
 
@@ -71,6 +77,51 @@ class ChesProvider:
             else:
                 yield index, outcome_of(result)
 
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        """
+        Look each message up by its tag, and ask on where the answer needs it.
+
+        A message that CHES stored and never queued is put into its queue here.
+        """
+        ends_at = time.monotonic() + PROVE_S
+        headers = yield from self._tokens.headers()
+        if not isinstance(headers, list):
+            detail = f"no look-up without a token: {getattr(headers, 'code', '')}"
+            yield from [(index, Pending(detail)) for index in range(len(messages))]
+            return
+        asks: dict[int, Ask | None] = dict.fromkeys(range(len(messages)))
+        for index, message in enumerate(messages):
+            self._engine.start(index, self._question(message, None, headers, ends_at))
+        renewed: set[int] = set()
+        for ended in self._engine.results():
+            if ended is None:
+                yield None
+                continue
+            index, result = ended
+            if result.status == HTTPStatus.UNAUTHORIZED and index not in renewed:
+                renewed.add(index)
+                fresh = yield from self._tokens.headers(unless=headers)
+                if isinstance(fresh, list):
+                    self._engine.start(index, self._question(messages[index], asks[index], fresh, ends_at))
+                    continue
+            answer = _read(result, asks[index], messages[index])
+            if isinstance(answer, Ask):
+                asks[index] = answer
+                self._engine.start(index, self._question(messages[index], answer, headers, ends_at))
+            else:
+                yield index, answer
+
+    def _question(self, message: Message, ask: Ask | None, headers: list[str], ends_at: float) -> HttpRequest:
+        base = self._config.base_url.rstrip("/")
+        left_ms = _milliseconds_until(ends_at)
+        match ask:
+            case None:
+                return HttpRequest(f"{base}/status?tag={message.key}", headers, None, "GET", left_ms)
+            case Ask(Need.HISTORY):
+                return HttpRequest(f"{base}/status/{quote(ask.msg_id, safe='')}", headers, None, "GET", left_ms)
+            case _:
+                return HttpRequest(f"{base}/promote/{quote(ask.msg_id, safe='')}", headers, b"", "POST", left_ms)
+
     def close(self) -> None:
         """Close kept connections."""
         self._engine.close()
@@ -99,6 +150,17 @@ def outcome_of(result: HttpResult) -> Outcome:
             return Transient(Scope.PROVIDER, code, detail)
         case _:
             return classify.status_default(result, code=code, detail=detail)
+
+
+def _read(result: HttpResult, ask: Ask | None, message: Message) -> Proof | Ask:
+    now = datetime.now(UTC)
+    match ask:
+        case None:
+            return ches_status.read_found(result, attempt_at=message.first_attempt_at, now=now)
+        case Ask(Need.HISTORY):
+            return ches_status.read_history(result, now=now)
+        case _:
+            return ches_status.read_promoted(result)
 
 
 #: What a 422 names → what it speaks about. Order matters: the gravest first.

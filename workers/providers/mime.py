@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import idna
 
-from workers.providers.protocol import EmailMessage
+from workers.providers.protocol import EmailMessage, Message
 
 #: octets of a header line aimed at, and of a body line sent as it is (RFC 5322 §2.1.1: 78 and 998).
 _HEADER_LINE = 76
@@ -57,6 +57,16 @@ class Envelope(NamedTuple):
     needs_smtputf8: bool
 
 
+def message_id_of(message: Message, domain: str | None) -> str:
+    """
+    Give the Message-ID under which a message goes; without a domain that of its sender.
+
+    Raises: UnsendableAddressError.
+    """
+    domain = domain or _address(message.sender or "", "sender")[1].rpartition("@")[2]
+    return f"<{message.key}@{_ascii_domain(domain, 'sender')}>"
+
+
 def envelope_of(message: EmailMessage, *, message_id_domain: str | None = None) -> Envelope:
     """
     Build the message and its envelope.
@@ -74,7 +84,7 @@ def envelope_of(message: EmailMessage, *, message_id_domain: str | None = None) 
         *([b"Reply-To: " + _mailbox(*_address(message.reply_to, "sender"))] if message.reply_to else []),
         _subject(message.subject),
         b"Date: " + email.utils.format_datetime(message.created_at.astimezone(UTC)).encode("ascii"),
-        f"Message-ID: <{message.key}@{_ascii_domain(domain, 'sender')}>".encode("ascii"),
+        f"Message-ID: {message_id_of(message, domain)}".encode("ascii"),
         b"MIME-Version: 1.0",
     ]
     content = b"\r\n".join(headers) + b"\r\n" + _body(message)

@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from shared.domain.outcome import Outcome
+from shared.domain.proof import Proof, Resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class EmailMessage:
 
     `key` is uuid5(delivery id, epoch): stable over retries, new after a person's requeue. It is the
     idempotency key, the CHES tag and the local part of Message-ID. `created_at` (aware) becomes Date.
+    `first_attempt_at` is when the call began; `delivery_id` is the public id.
     """
 
     key: UUID
@@ -27,6 +29,7 @@ class EmailMessage:
     html: str | None
     created_at: datetime
     first_attempt_at: datetime
+    delivery_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,13 @@ class SmsMessage:
     text: str
     created_at: datetime
     first_attempt_at: datetime
+    delivery_id: str
 
 
 Message = EmailMessage | SmsMessage
+
+#: seconds; the bound of one `prove`, far below the time for which its rows are kept from other provers.
+PROVE_S = 30.0
 
 
 class Provider(Protocol):
@@ -57,6 +64,11 @@ class Provider(Protocol):
     #: circuit, gate and slots, so that two accounts never share one circuit.
     credential: str
 
+    @property
+    def resolution(self) -> Resolution:
+        """How an unknown outcome of this provider can be found out."""
+        ...
+
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """
         Make the calls of one window concurrently; yield (index into `messages`, outcome) as each ends.
@@ -66,6 +78,15 @@ class Provider(Protocol):
         Never raises for what a network or provider can do;
         total time is bounded by the provider's timeout setting. An exception out of here is a bug, and
         the messages not yet answered are then ambiguous.
+        """
+        ...
+
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        """
+        Find out whether messages were taken, rendered as they were for the call whose outcome nobody knows.
+
+        Yields (index, proof) as each is known, like `send`, and bounded by PROVE_S. It says what it saw; whether
+        that is enough is for `shared.domain.proof.judge`. Never sends a message that might be sent twice.
         """
         ...
 

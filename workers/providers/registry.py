@@ -1,27 +1,27 @@
 """Settings into adapters."""
 
 from collections.abc import Callable, Iterator, Sequence
+from uuid import UUID
 
-from shared.accounts import UNCONFIGURED, missing_settings, plain
+from shared.accounts import TWILIO_CALLBACK_PATH, UNCONFIGURED, missing_settings, plain
 from shared.domain.outcome import Configuration, Outcome, Scope
+from shared.domain.proof import Nothing, Proof, Unprovable
 from shared.settings import Settings
 from workers.providers.acs import AcsConfig, AcsProvider
 from workers.providers.ches import ChesProvider
 from workers.providers.ches_token import ChesConfig
 from workers.providers.protocol import Message, Provider
-from workers.providers.sandbox import SandboxConfig, SandboxProvider
+from workers.providers.sandbox import Kept, SandboxConfig, SandboxProvider
 from workers.providers.smtp import SmtpProvider, longest_send_s
 from workers.providers.smtp_session import SmtpConfig
 from workers.providers.twilio import TwilioConfig, TwilioProvider
-
-#: Where Twilio reports deliveries, below PUBLIC_URL.
-TWILIO_CALLBACK_PATH = "/api/v1/receipts/twilio"
 
 
 class UnconfiguredProvider:
     """Stands where a provider's settings are missing: makes no call, each message waits for a person."""
 
     credential = UNCONFIGURED
+    resolution = Nothing()
 
     def __init__(self, name: str, missing: Sequence[str]) -> None:
         self.name = name
@@ -32,15 +32,26 @@ class UnconfiguredProvider:
         for index in range(len(messages)):
             yield index, self._outcome
 
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        """Nobody can be asked."""
+        for index in range(len(messages)):
+            yield index, Unprovable(self._outcome.detail)
+
     def close(self) -> None:
         """Nothing is open."""
 
 
-def build_provider(name: str, settings: Settings, *, keep: Callable[[Sequence[Message]], None]) -> Provider:
+def build_provider(
+    name: str,
+    settings: Settings,
+    *,
+    keep: Callable[[Sequence[Message]], None],
+    find: Callable[[Sequence[UUID]], Kept],
+) -> Provider:
     """
     Make the calling thread's adapter.
 
-    `keep` is where the sandbox puts messages. A provider that lacks settings comes as one that answers
+    `keep` is where the sandbox puts messages, `find` where it looks for them. A provider that lacks settings comes as one that answers
     every message with Configuration and makes no call.
     """
     missing = missing_settings(name, settings)
@@ -56,7 +67,7 @@ def build_provider(name: str, settings: Settings, *, keep: Callable[[Sequence[Me
         case "acs":
             return AcsProvider(_acs(settings))
         case _:
-            return SandboxProvider(SandboxConfig(latency_ms=settings.sandbox_latency_ms), keep=keep)
+            return SandboxProvider(SandboxConfig(latency_ms=settings.sandbox_latency_ms), keep=keep, find=find)
 
 
 def longest_call_s(name: str, settings: Settings) -> float:
@@ -121,4 +132,5 @@ def _acs(settings: Settings) -> AcsConfig:
         access_key=plain(settings, "acs_access_key"),
         sender=plain(settings, "acs_from"),
         timeout_ms=settings.acs_timeout_ms,
+        reports=settings.acs_webhook_secret is not None,
     )

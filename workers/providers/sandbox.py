@@ -12,14 +12,19 @@ four digits.
     ambiguous     ambiguous@…     …0005     taken or not, nobody knows; it is kept
     greylisted    greylisted@…    …0006     recipient's own temporary refusal
     configuration configuration@… …0007     our account is wrong
+    flaky         flaky@…         …0008     fails on the first try in this process, then is accepted
+    lost          lost@…          …0009     taken or not, nobody knows, and it is not kept; then as flaky
 
-`flaky@…` / `…0008` fails with a transient error on the first try in this process, then is accepted.
+What nobody knows is proved: kept messages are found by their key, as at a provider that can be asked.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
 
+from shared.domain import resolutions
 from shared.domain.outcome import (
     Accepted,
     Ambiguous,
@@ -31,6 +36,7 @@ from shared.domain.outcome import (
     Throttled,
     Transient,
 )
+from shared.domain.proof import Absent, Pending, Proof, Taken, Unprovable
 from workers.providers.http_engine import GLANCE_S
 from workers.providers.protocol import EmailMessage, Message
 
@@ -43,8 +49,11 @@ _ASKED: dict[str, Outcome] = {
     "greylisted": Transient(Scope.RECIPIENT, "sandbox_greylisted", "the sandbox was asked to greylist"),
     "configuration": Configuration(Scope.PROVIDER, "sandbox_configuration", "the sandbox was asked to refuse us"),
 }
-_BY_DIGITS = dict(zip((f"{n:04}" for n in range(1, 9)), [*_ASKED, "flaky"], strict=True))
-_FLAKY = Transient(Scope.PROVIDER, "sandbox_flaky", "the sandbox was asked to fail once")
+_BY_DIGITS = dict(zip((f"{n:04}" for n in range(1, 10)), [*_ASKED, "flaky", "lost"], strict=True))
+_FIRST: dict[str, Outcome] = {
+    "flaky": Transient(Scope.PROVIDER, "sandbox_flaky", "the sandbox was asked to fail once"),
+    "lost": Ambiguous("sandbox_lost", "the sandbox was asked to lose the message"),
+}
 
 
 _STORE_AWAY = Transient(Scope.PROVIDER, "sandbox_store_away", "the sandbox's store could not be reached")
@@ -52,6 +61,14 @@ _STORE_AWAY = Transient(Scope.PROVIDER, "sandbox_store_away", "the sandbox's sto
 
 class StoreAway(Exception):  # noqa: N818  # a state of the world, not a mistake
     """Where the sandbox keeps its messages cannot be reached now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Which of the keys asked for are kept, and since when nothing was forgotten (None: ever)."""
+
+    keys: frozenset[UUID]
+    since: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +82,35 @@ class SandboxProvider:
     """
     The adapter. `keep` stores the accepted messages of a window, all in one go, or raises StoreAway.
 
+    `find` looks keys up among what is kept, or raises it too.
+
     A message kept twice is kept once, so that one whose keeping was not confirmed may simply come again.
     """
 
     name = "sandbox"
     credential = "sandbox"
+    resolution = resolutions.SANDBOX
 
-    def __init__(self, config: SandboxConfig, *, keep: Callable[[Sequence[Message]], None]) -> None:
+    def __init__(
+        self,
+        config: SandboxConfig,
+        *,
+        keep: Callable[[Sequence[Message]], None],
+        find: Callable[[Sequence[UUID]], Kept],
+    ) -> None:
         self._latency_s = config.latency_ms / 1_000
         self._keep = keep
+        self._find = find
         self._failed_once: set[str] = set()
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """Answer as asked; messages are kept before any is answered."""
         outcomes = [self._outcome_of(message) for message in messages]
-        kept = [m for m, o in zip(messages, outcomes, strict=True) if isinstance(o, Accepted | Ambiguous)]
+        kept = [
+            message
+            for message, outcome in zip(messages, outcomes, strict=True)
+            if isinstance(outcome, Accepted | Ambiguous) and outcome is not _FIRST["lost"]
+        ]
         try:
             if kept:
                 self._keep(kept)
@@ -91,16 +122,31 @@ class SandboxProvider:
             yield None
         yield from enumerate(outcomes)
 
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        """Look the messages up among what is kept."""
+        try:
+            kept = self._find([message.key for message in messages])
+        except StoreAway:
+            yield from [(index, Pending("the sandbox's store could not be reached")) for index in range(len(messages))]
+            return
+        for index, message in enumerate(messages):
+            if message.key in kept.keys:
+                yield index, Taken(f"sandbox-{message.key}", "the sandbox has it")
+            elif kept.since is not None and kept.since > message.first_attempt_at:
+                yield index, Unprovable("the sandbox's inbox has forgotten messages of that time")
+            else:
+                yield index, Absent("the sandbox does not have it")
+
     def close(self) -> None:
         """Nothing is open."""
 
     def _outcome_of(self, message: Message) -> Outcome:
         asked = _asked_by(message)
-        if asked == "flaky":
+        if asked in _FIRST:
             key = str(message.key)
             if key not in self._failed_once:
                 self._failed_once.add(key)
-                return _FLAKY
+                return _FIRST[asked]
             self._failed_once.discard(key)
         return _ASKED.get(asked) or Accepted(f"sandbox-{message.key}")
 

@@ -11,11 +11,14 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from shared.domain import resolutions
 from shared.domain.outcome import Accepted, Ambiguous, Configuration, NotAttempted, Outcome, Permanent, Scope
+from shared.domain.proof import Proof, Unprovable
 from workers.providers.http_engine import GLANCE_S
-from workers.providers.mime import Envelope, UnsendableAddressError, dot_stuffed, envelope_of
+from workers.providers.mime import Envelope, UnsendableAddressError, dot_stuffed, envelope_of, message_id_of
 from workers.providers.protocol import EmailMessage, Message
 from workers.providers.smtp_outcomes import is_relay_denied, outcome_of_loss, outcome_of_reply
 from workers.providers.smtp_session import Reply, SmtpConfig, SmtpFailure, SmtpLost, SmtpSession, Stage
@@ -169,6 +172,7 @@ class SmtpProvider:
     """The adapter; instances of one process share the connections to a relay."""
 
     name = "smtp"
+    resolution = resolutions.SMTP
 
     def __init__(self, config: SmtpConfig) -> None:
         self._config = config
@@ -200,13 +204,30 @@ class SmtpProvider:
             left = len(messages)
             while left:
                 try:
-                    yield answers.get(timeout=GLANCE_S)
+                    index, outcome = answers.get(timeout=GLANCE_S)
                     left -= 1
+                    yield index, self._with_evidence(outcome, messages[index])
                 except queue.Empty:
                     yield None
         finally:
             for job in jobs:
                 job.cancelled = True
+
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        """No relay tells what it took: give what its log can be searched by."""
+        for index, message in enumerate(messages):
+            yield index, Unprovable("a relay does not tell what it took; its log may", self._evidence(message))
+
+    def _with_evidence(self, outcome: Outcome, message: Message) -> Outcome:
+        if not isinstance(outcome, Ambiguous):
+            return outcome
+        return replace(outcome, evidence={**outcome.evidence, **self._evidence(message)})
+
+    def _evidence(self, message: Message) -> dict[str, str]:
+        evidence = {"relay": f"{self._config.host}:{self._config.port}"}
+        with suppress(UnsendableAddressError):
+            evidence["message_id"] = message_id_of(message, self._config.message_id_domain)
+        return evidence
 
     def close(self) -> None:
         """Let go of the connections; the last instance of the process to do so closes them."""

@@ -2,7 +2,8 @@
 SMS through Twilio's Messages resource: one form POST per recipient.
 
 Twilio knows neither an idempotency key nor a reference of ours. Where the outside can reach us, the URL of
-the status callback carries the message's key, so that a callback resolves a lost answer.
+the status callback carries the delivery's id and the message's key, so that a callback resolves a lost answer.
+Where none comes in ten minutes, Twilio's own list is looked through; absence from it proves nothing.
 
 Source: Twilio's API description of 2010-04-01 and its error dictionary (twilio.com/docs/api/errors/<code>).
 """
@@ -15,11 +16,13 @@ from enum import Enum, auto
 from http import HTTPStatus
 from urllib.parse import urlencode
 
+from shared.domain import resolutions
 from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Suppressed, Throttled, Transient
-from workers.providers import classify
+from shared.domain.proof import Proof
+from workers.providers import classify, twilio_list
 from workers.providers.http import HttpLimits, HttpRequest, HttpResult
 from workers.providers.http_engine import HttpEngine
-from workers.providers.protocol import Message, SmsMessage
+from workers.providers.protocol import PROVE_S, Message, SmsMessage
 
 #: seconds to wait when the account's daily cap is reached; it may be raised or a day may end meanwhile.
 _DAILY_CAP_WAIT_S = 3_600.0
@@ -81,6 +84,7 @@ class TwilioProvider:
     """The adapter; one instance per worker thread."""
 
     name = "twilio"
+    resolution = resolutions.TWILIO
 
     def __init__(self, config: TwilioConfig) -> None:
         self._config = config
@@ -99,6 +103,28 @@ class TwilioProvider:
             self._engine.start(index, HttpRequest(self._url, self._headers, _form(message, self._config)))
         for ended in self._engine.results():
             yield None if ended is None else (ended[0], outcome_of(ended[1]))
+
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        """Look for each message in Twilio's list."""
+        for index, message in enumerate(messages):
+            url = f"{self._url}?{twilio_list.query_of(message)}"
+            self._engine.start(index, HttpRequest(url, self._headers, None, "GET", int(PROVE_S * 1_000)))
+        for ended in self._engine.results():
+            if ended is None:
+                yield None
+                continue
+            message = messages[ended[0]]
+            if not isinstance(message, SmsMessage):
+                raise TypeError("Twilio sends SMS only")
+            yield (
+                ended[0],
+                twilio_list.read_list(
+                    ended[1],
+                    message,
+                    senders=_senders(message, self._config),
+                    timeout_s=self._config.timeout_ms / 1_000,
+                ),
+            )
 
     def close(self) -> None:
         """Close kept connections."""
@@ -160,5 +186,12 @@ def _form(message: Message, config: TwilioConfig) -> bytes:
     else:
         fields["From"] = message.sender or config.sender or ""
     if config.status_callback_url:
-        fields["StatusCallback"] = f"{config.status_callback_url}?key={message.key}"
+        ours = urlencode({"delivery": message.delivery_id, "key": message.key})
+        fields["StatusCallback"] = f"{config.status_callback_url}?{ours}"
     return urlencode(fields).encode("ascii")
+
+
+def _senders(message: SmsMessage, config: TwilioConfig) -> list[str]:
+    if message.sender is None and config.messaging_service_sid:
+        return [config.messaging_service_sid]
+    return [sender for sender in (message.sender or config.sender,) if sender]

@@ -5,6 +5,13 @@ SELECT * FROM unnest(%(keys)s::uuid[], %(channels)s::text[], %(addresses)s::text
                      %(reply_tos)s::text[], %(subjects)s::text[], %(texts)s::text[], %(htmls)s::text[])
 ON CONFLICT (key) DO NOTHING
 
+-- name: find_sandbox_messages
+-- Which of these keys are kept, and since when nothing was forgotten: NULL where nothing ever was.
+SELECT (SELECT array_agg(key) FROM sandbox_message WHERE key = ANY (%(keys)s)),
+       CASE WHEN NOT EXISTS (SELECT 1 FROM sandbox_message WHERE id = 1)
+                 AND pg_sequence_last_value(pg_get_serial_sequence('sandbox_message', 'id')) IS NOT NULL
+            THEN coalesce((SELECT received_at FROM sandbox_message ORDER BY id LIMIT 1), now()) END
+
 -- name: trim_sandbox_messages
 -- Housekeeping: the oldest beyond the count and the age go, a bounded number at a time.
 DELETE FROM sandbox_message

@@ -7,6 +7,8 @@ from uuid import uuid4
 from shared.domain.outcome import Outcome
 from workers.providers.protocol import EmailMessage, Message, Provider, SmsMessage
 
+DELIVERY_ID = "0190a1b2-0000-7000-8000-000000000001.1"
+
 
 def email_message(
     to: str = "person@example.com",
@@ -18,7 +20,7 @@ def email_message(
     html: str | None = None,
 ) -> EmailMessage:
     now = datetime.now(UTC)
-    return EmailMessage(uuid4(), to, sender, reply_to, subject, text, html, now, now)
+    return EmailMessage(uuid4(), to, sender, reply_to, subject, text, html, now, now, DELIVERY_ID)
 
 
 def sms_message(
@@ -27,9 +29,10 @@ def sms_message(
     sender: str | None = None,
     text: str = "Hello there",
     first_attempt_at: datetime | None = None,
+    delivery_id: str = DELIVERY_ID,
 ) -> SmsMessage:
     now = datetime.now(UTC)
-    return SmsMessage(uuid4(), to, sender, text, now, first_attempt_at or now)
+    return SmsMessage(uuid4(), to, sender, text, now, first_attempt_at or now, delivery_id)
 
 
 def send_all(provider: Provider, messages: Sequence[Message]) -> list[Outcome]:

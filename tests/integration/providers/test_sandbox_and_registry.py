@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 
-from shared.accounts import credential_of, missing_settings
+from shared.accounts import credential_of, missing_settings, resolution_of
 from shared.domain.outcome import (
     Accepted,
     Ambiguous,
@@ -20,7 +21,12 @@ from shared.settings import Settings
 from tests.integration.providers.messages import email_message, send_all, sms_message
 from workers.providers.protocol import Message
 from workers.providers.registry import build_provider, longest_call_s
-from workers.providers.sandbox import SandboxConfig, SandboxProvider, StoreAway
+from workers.providers.sandbox import Kept, SandboxConfig, SandboxProvider, StoreAway
+
+
+def find_nothing(_: Sequence[UUID]) -> Kept:
+    return Kept(frozenset(), None)
+
 
 ASKED = {
     "permanent": Permanent,
@@ -31,24 +37,26 @@ ASKED = {
     "greylisted": Transient,
     "configuration": Configuration,
     "flaky": Transient,
+    "lost": Ambiguous,
     "anything": Accepted,
 }
 
 
 def test_the_address_asks_for_the_outcome_and_only_what_may_be_taken_is_kept() -> None:
     kept: list[Message] = []
-    provider = SandboxProvider(SandboxConfig(), keep=kept.extend)
+    provider = SandboxProvider(SandboxConfig(), keep=kept.extend, find=find_nothing)
     mails = [email_message(f"{name}+tag@example.com") for name in ASKED]
-    texts = [sms_message(f"+1604555{digits:04}") for digits in (*range(1, 9), 9999)]
+    texts = [sms_message(f"+1604555{digits:04}") for digits in (*range(1, 10), 9999)]
     for messages in (mails, texts):
         outcomes = send_all(provider, messages)
         assert [type(one) for one in outcomes] == list(ASKED.values())
-        assert send_all(provider, [messages[7]]) == [Accepted(f"sandbox-{messages[7].key}")]
-    assert kept == [mails[4], mails[8], mails[7], texts[4], texts[8], texts[7]]
+        for again in (messages[7], messages[8]):
+            assert send_all(provider, [again]) == [Accepted(f"sandbox-{again.key}")]
+    assert kept == [*(mails[n] for n in (4, 9, 7, 8)), *(texts[n] for n in (4, 9, 7, 8))]
 
 
 def test_the_latency_is_waited_once_for_a_whole_window() -> None:
-    provider = SandboxProvider(SandboxConfig(latency_ms=200), keep=lambda _: None)
+    provider = SandboxProvider(SandboxConfig(latency_ms=200), keep=lambda _: None, find=find_nothing)
     started = time.monotonic()
     answers = list(provider.send([email_message() for _ in range(50)]))
     assert 0.2 <= time.monotonic() - started < 0.6
@@ -78,7 +86,7 @@ def test_a_sandbox_without_its_store_takes_nothing_and_leaves_nothing_in_doubt()
     def keep(_: Sequence[Message]) -> None:
         raise StoreAway
 
-    provider = SandboxProvider(SandboxConfig(), keep=keep)
+    provider = SandboxProvider(SandboxConfig(), keep=keep, find=find_nothing)
     asked = [email_message(f"{name}@example.com") for name in ("anna", "ambiguous", "permanent")]
     assert [type(outcome) for outcome in send_all(provider, asked)] == [Transient, Transient, Permanent]
 
@@ -89,13 +97,14 @@ def keep_nothing(_: Sequence[Message]) -> None: ...
 @pytest.mark.parametrize("name", list(READY))
 def test_a_provider_with_all_its_settings_is_built(name: str) -> None:
     ready = settings(**READY[name])
-    provider = build_provider(name, ready, keep=keep_nothing)
+    provider = build_provider(name, ready, keep=keep_nothing, find=find_nothing)
     provider.close()
     assert provider.name == name
     assert missing_settings(name, ready) == ()
     assert longest_call_s(name, ready) > 0
     assert "s3cret" not in provider.credential
     assert provider.credential == credential_of(ready, name)
+    assert provider.resolution == resolution_of(ready, name)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,7 @@ def test_each_missing_setting_is_named_and_every_message_waits(name: str, left_o
     lacking = settings(**{key: value for key, value in READY[name].items() if key != left_out})
     (missing,) = missing_settings(name, lacking)
     assert left_out.upper() in missing
-    provider = build_provider(name, lacking, keep=keep_nothing)
+    provider = build_provider(name, lacking, keep=keep_nothing, find=find_nothing)
     outcomes = send_all(provider, [email_message(), sms_message()])
     assert outcomes == [Configuration(Scope.PROVIDER, "not_configured", f"not set: {missing}")] * 2
     assert provider.name == name
@@ -113,7 +122,7 @@ def test_each_missing_setting_is_named_and_every_message_waits(name: str, left_o
 
 
 def test_without_a_choice_of_provider_every_message_waits() -> None:
-    provider = build_provider("none", settings(), keep=keep_nothing)
+    provider = build_provider("none", settings(), keep=keep_nothing, find=find_nothing)
     (outcome,) = send_all(provider, [email_message()])
     assert isinstance(outcome, Configuration)
     assert outcome.code == "not_configured"
@@ -133,7 +142,9 @@ def test_settings_that_depend_on_each_other(name: str, changes: dict[str, object
 
 def test_two_accounts_never_share_a_credential() -> None:
     names = {
-        build_provider("ches", settings(**{**READY["ches"], "ches_client_id": client}), keep=keep_nothing).credential
+        build_provider(
+            "ches", settings(**{**READY["ches"], "ches_client_id": client}), keep=keep_nothing, find=find_nothing
+        ).credential
         for client in ("one", "two")
     }
     assert len(names) == 2

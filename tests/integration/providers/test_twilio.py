@@ -16,7 +16,7 @@ from shared.domain.outcome import (
     Throttled,
     Transient,
 )
-from tests.integration.providers.messages import send_all, sms_message
+from tests.integration.providers.messages import DELIVERY_ID, send_all, sms_message
 from tests.support.scripted_http import (
     CLOSE,
     HANG,
@@ -70,7 +70,7 @@ def test_a_message_is_one_form_post_whose_callback_carries_our_key(
         "To": "+16045550101",
         "From": "+16045550100",
         "Body": "Été & co + 1",
-        "StatusCallback": f"https://tidings.example.com/api/v1/receipts/twilio?key={message.key}",
+        "StatusCallback": f"https://tidings.example.com/api/v1/receipts/twilio?delivery={DELIVERY_ID}&key={message.key}",
     }
     assert request.headers["authorization"] == "Basic QUMwMDAxOnQwa2Vu"
     assert request.headers["content-type"] == "application/x-www-form-urlencoded"

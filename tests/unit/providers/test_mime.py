@@ -25,7 +25,9 @@ def message(
     text: str | None = "Hello there",
     html: str | None = None,
 ) -> EmailMessage:
-    return EmailMessage(KEY, to, sender, reply_to, subject, text, html, WHEN, WHEN)
+    return EmailMessage(
+        KEY, to, sender, reply_to, subject, text, html, WHEN, WHEN, "0190a1b2-0000-7000-8000-000000000001.1"
+    )
 
 
 def wire(made: EmailMessage) -> bytes:
