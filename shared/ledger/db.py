@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -39,7 +38,11 @@ def sqlalchemy_url(url: str) -> str:
 
 
 #: Numbers of params come back as they were given: 1.10 stays 1.10.
-_loads = partial(json.loads, parse_float=Decimal)
+_decode = json.JSONDecoder(parse_float=Decimal).decode
+
+
+def _loads(data: str | bytes) -> Any:
+    return _decode(data if isinstance(data, str) else data.decode())
 
 
 def _configure(connection: Connection) -> None:

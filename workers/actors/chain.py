@@ -25,6 +25,8 @@ from workers.middleware.runtime import Runtime
 _log = logging.getLogger(__name__)
 #: Seconds a chain waits for a free slot before it lets go; the due-work actor brings it back.
 _SLOT_PATIENCE_S = 2.0
+#: Seconds between the first windows of the chains of one send.
+_STAGGER_S = 0.02
 #: Seconds beyond the lease that a chain waits for Postgres to give back, and between two tries.
 _END_PATIENCE_S = 15.0
 _ASK_AGAIN_S = 0.5
@@ -108,6 +110,8 @@ class Chain:
             with self.runtime.ledger.autocommit() as connection:
                 chains.pause(connection, self.send.id, reason=str(error))
             return False
+        # Chains that start together would compute together and wait together: they share one interpreter.
+        self.runtime.wait_draining(self.key.chain_no * _STAGGER_S)
         until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
         while True:
             if self.runtime.draining or time.monotonic() >= until:
