@@ -169,6 +169,24 @@ def test_the_late_result_of_a_parked_call_wins(ledger: Ledger, hand: Hand, becam
     assert not hand.record_late(claim, result)
 
 
+def test_the_late_result_of_an_older_claim_does_not_win_over_the_parking_of_a_newer_one(
+    ledger: Ledger, hand: Hand, other: Hand
+) -> None:
+    send = make_send(ledger, status=SENDING)
+    old, [row] = hand.take(send)
+    hand.record(old, ended(row, D.OWED))
+    hand.release(send)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET next_attempt_at = NULL")
+        connection.execute("UPDATE batch SET due_at = now()")
+    newer, _ = other.take(send)
+    other.die()
+    assert other.free(send) == 1
+    assert not hand.record_late(old, ended(row, D.SENT))
+    after = delivery(ledger, send.id)
+    assert (after["status"], after["claim_id"]) == ("unsure", newer.claim_id)
+
+
 def test_a_late_result_without_proof_leaves_the_delivery_parked_for_a_later_one(ledger: Ledger, hand: Hand) -> None:
     send = make_send(ledger, status=SENDING)
     claim, [row] = hand.take(send)

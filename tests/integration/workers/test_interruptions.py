@@ -311,8 +311,8 @@ def test_outcomes_that_cannot_be_stored_leave_no_row_in_a_call_that_nobody_makes
         run_through(worker, send, Unstorable())
     assert counts(ledger, send.id) == {"unsure": 3}
     assert attempts(ledger, send.id)[0]["code"] == "not_recorded"
-    worker.tick()
-    assert send_status(ledger, send.id) == "completed"
+    # Set aside: what would fail again at once waits for the reconciler.
+    assert scalar(ledger, "SELECT holder FROM batch") == worker.runtime.lease.worker
 
 
 def test_no_connection_to_postgres_is_held_across_a_call(
