@@ -112,7 +112,6 @@ def upgrade() -> None:
         sa.Column("result", sa.Text(), nullable=True),
         sa.Column("why", sa.Text(), nullable=True),
         sa.CheckConstraint("result IN ('done', 'skipped')", name=op.f("ck_operation_item_result")),
-        sa.ForeignKeyConstraint(["operation_id"], ["operation.id"], name=op.f("fk_operation_item_operation_id")),
         sa.PrimaryKeyConstraint("operation_id", "send_id", "row_no", name=op.f("pk_operation_item")),
     )
     op.create_index(

@@ -6,7 +6,7 @@ SELECT now()
 -- Preview and freezing of a requeue are one statement: with an operation its items are stored, without it nothing is.
 -- Who qualifies is found by `by`: through the batches that count settled failures (no index names a delivery's
 -- status), through the attempts of one signature, or by id. What settled after `as_of` is never in the set.
--- Every arm but one is empty by a constant, and costs nothing.
+-- Every arm but one is empty by a constant, and costs nothing. Keys come in order: neighbours share pages.
 WITH candidate AS (
     SELECT d.*, s.tenant_id, s.status AS send_status, s.started_at, s.valid_until
     FROM batch b
@@ -27,6 +27,7 @@ WITH candidate AS (
         SELECT DISTINCT send_id, row_no, epoch, became FROM attempt
         WHERE %(by)s = 'signature' AND signature = %(signature)s
           AND (%(send_id)s::uuid IS NULL OR send_id = %(send_id)s)
+        ORDER BY send_id, row_no
     ) AS a
     JOIN delivery d ON d.send_id = a.send_id AND d.row_no = a.row_no AND d.epoch = a.epoch AND d.status = a.became
     JOIN send s ON s.id = a.send_id
@@ -38,6 +39,7 @@ WITH candidate AS (
         SELECT DISTINCT i.send_id, i.row_no
         FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
         WHERE %(by)s = 'id'
+        ORDER BY i.send_id, i.row_no
     ) AS i
     JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
     JOIN send s ON s.id = i.send_id
