@@ -15,6 +15,7 @@ from admin.local.postgres import Postgres
 from admin.local.tether import Tether
 from shared.coordination.guard import Entered
 from shared.domain.outcome import Accepted, Outcome, Permanent, Scope
+from shared.domain.proof import Nothing, Proof, Unprovable
 from shared.domain.retry import RetryPolicy
 from shared.domain.states import Channel, Lane, Mode, SendStatus
 from shared.jobs import QueueName
@@ -252,10 +253,14 @@ class Broken:
 
     name = "broken"
     credential = "broken"
+    resolution = Nothing()
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         yield 0, Accepted("ref")
         raise ZeroDivisionError
+
+    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
+        yield from enumerate(Unprovable("it keeps nothing") for _ in messages)
 
     def close(self) -> None:
         """Nothing is open."""
