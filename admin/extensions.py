@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from flask import Flask, current_app
 from flask_sqlalchemy import SQLAlchemy
 
+from shared.coordination.redis import RedisLink
 from shared.jobs import Jobs, make_broker
 from shared.ledger.db import Ledger, sqlalchemy_url
 from shared.ledger.models import Base
@@ -25,11 +26,13 @@ class Services:
     settings: Settings
     ledger: Ledger
     jobs: Jobs
+    link: RedisLink
 
     def close(self) -> None:
         """Let go of every connection."""
         self.ledger.close()
         self.jobs.broker.close()
+        self.link.close()
 
 
 def install(app: Flask, settings: Settings) -> Services:
@@ -44,6 +47,7 @@ def install(app: Flask, settings: Settings) -> Services:
         settings=settings,
         ledger=Ledger(url, size=settings.db_pool_size, name="tidings-web", patience_s=_PATIENCE_S),
         jobs=Jobs(broker),
+        link=RedisLink(settings.redis_url.get_secret_value()),
     )
     services.ledger.open()
     app.extensions[_NAME] = services

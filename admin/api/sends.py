@@ -1,6 +1,7 @@
 """Sends: submit, list, look at, move, stop, hold."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from admin.api.paging import SendQuery, decode_send_cursor, encode_cursor
 from admin.api.schemas import (
     Books,
     Counts,
+    OwedWhere,
     RescheduleRequest,
     SendAccepted,
     SendPage,
@@ -25,10 +27,12 @@ from admin.api.schemas import (
 from admin.auth import credential, tenant_id_of
 from admin.errors import Fault, ProblemError, not_found
 from admin.extensions import services
+from shared.domain.books import Reason
 from shared.domain.ids import IdError, parse_send_id
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
 from shared.ledger import batches, sends
 from shared.ledger.db import Connection
+from shared.recovery.waits import Waits
 
 _REPLAYED = {"Idempotent-Replayed": "true"}
 #: A cancelled send of at most this many deliveries is swept before the answer; a larger one by due work.
@@ -253,12 +257,22 @@ def _view(send: sends.Send) -> SendView:
                 waiting=books.waiting,
                 sending=books.sending,
                 retrying=books.retrying,
+                proving=books.proving,
+                owed_where=OwedWhere(**asdict(books.where(send.status, _wait(send, channel)))),
                 unaccounted=books.unaccounted,
             )
             for channel in Channel
             if (books := send.books.get(channel)) is not None
         },
     )
+
+
+def _wait(send: sends.Send, channel: Channel) -> Reason | None:
+    """What holds the channel's provider back, asked only where something is owed that could go now."""
+    books = send.books[channel]
+    if send.status is not SendStatus.SENDING or books.waiting == books.later:
+        return None
+    return Waits(services().link, services().settings).reason(channel, send.mode)
 
 
 def _seconds_left(send: sends.Send) -> int | None:

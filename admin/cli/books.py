@@ -58,7 +58,20 @@ def summary(send: Mapping[str, Any]) -> str:
         lines.append(
             f"{dropped:,} duplicate {'address was' if dropped == 1 else 'addresses were'} dropped at acceptance"
         )
-    return "\n".join([*lines, "", books_table(send)])
+    return "\n".join([*lines, "", books_table(send), *_owed_lines(send)])
+
+
+def _owed_lines(send: Mapping[str, Any]) -> list[str]:
+    """What is owed waits for, a line a channel; none where nothing is owed."""
+    from admin.cli.balance import WORDS
+
+    lines = []
+    for channel, books in send["books"].items():
+        where = books.get("owed_where", {})
+        parts = [f"{where[name]:,} {words}" for name, words in WORDS.items() if where.get(name)]
+        if parts:
+            lines.append(f"owed on {_CHANNELS.get(channel, channel)}: {', '.join(parts)}")
+    return ["", *lines] if lines else []
 
 
 def _moment(text: str) -> str:

@@ -2,11 +2,13 @@
 
 import click
 
+from admin.cli.balance import books
 from admin.cli.inbox import inbox
 from admin.cli.installation import config, docs, release
 from admin.cli.loadtest import loadtest
 from admin.cli.operations import audit, operation
 from admin.cli.providers import provider
+from admin.cli.reconcile import reconcile
 from admin.cli.requeue import requeue
 from admin.cli.send import send
 from admin.cli.sends import cancel, list_sends, pause, resume, show
@@ -32,7 +34,9 @@ _COMMANDS = (
     suppression,
     requeue,
     operation,
+    books,
     provider,
+    reconcile,
     audit,
     inbox,
     loadtest,

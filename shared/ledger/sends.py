@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from shared.domain.books import ChannelBooks
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
@@ -25,44 +26,6 @@ _SELECT_ATTEMPTS = statement("select_attempts")
 
 #: Sorts after every id.
 NEWEST = UUID(int=(1 << 128) - 1)
-
-
-@dataclass(frozen=True)
-class ChannelBooks:
-    """
-    Where every accepted delivery of a channel is; `waiting` is the row status `owed`.
-
-    Once retention has removed the batches, the totals written down when the send was finished stand in.
-    """
-
-    accepted: int
-    waiting: int = 0
-    sending: int = 0
-    retrying: int = 0
-    sent: int = 0
-    failed: int = 0
-    dead_lettered: int = 0
-    unsure: int = 0
-    suppressed: int = 0
-    cancelled: int = 0
-    expired: int = 0
-
-    @property
-    def owed(self) -> int:
-        """Everything not settled."""
-        return self.waiting + self.sending + self.retrying
-
-    @property
-    def settled(self) -> int:
-        """Everything that leaves its state only by a person or by late proof."""
-        return (
-            self.sent + self.failed + self.dead_lettered + self.unsure + self.suppressed + self.cancelled + self.expired
-        )
-
-    @property
-    def unaccounted(self) -> int:
-        """0 unless something is wrong with the ledger."""
-        return self.accepted - self.owed - self.settled
 
 
 @dataclass(frozen=True)
@@ -159,7 +122,7 @@ def find(connection: Connection, *, tenant_id: int, send_id: UUID) -> Send | Non
         resumed_at=row[17],
         read_at=row[19],
         books={
-            Channel(channel): ChannelBooks(accepted=accepted, **counts.get(channel, {}))
+            Channel(channel): ChannelBooks.read(accepted, counts.get(channel, {}))
             for channel, accepted in row[5].items()
         },
     )

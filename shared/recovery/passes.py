@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 #: Names the lock in Redis.
 LOCK = "reconcile"
+#: Seconds after which a pass that died is followed by another; renewed by a third.
+_LEASE_S = 15.0
 Kind = Literal["pending", "ingestion", "scheduled", "batch", "delivery"]
 KINDS: tuple[Kind, ...] = ("pending", "ingestion", "scheduled", "batch", "delivery")
 
@@ -81,7 +83,7 @@ def only_pass(ledger: Ledger, link: RedisLink, settings: Settings, *, worker: st
 
     A pass that had to stop because another took over ends here without an error for the caller.
     """
-    flight = SingleFlight(link, name=LOCK, namespace=settings.redis_namespace)
+    flight = SingleFlight(link, name=LOCK, lease_s=_LEASE_S, namespace=settings.redis_namespace)
     with ExitStack() as ends:
         held: Flight | None = None
         try:

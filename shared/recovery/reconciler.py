@@ -39,6 +39,7 @@ _CHUNK = 100
 _SHARE_OF_INTERVAL = 0.8
 #: A holder that never lives: what `take_stalled` and a release with lost outcomes leave batches to.
 _NOBODY = UUID(int=0)
+_NO_REDIS = "Redis was away: no message could be enqueued"
 #: Whose answer a settlement without a call is.
 _US = "tidings"
 
@@ -85,6 +86,8 @@ class Reconciler:
             for step in steps:
                 self._do(step, running)
                 running.check()
+            if not self._link.reachable:
+                running.left = _NO_REDIS
         _log.info("pass_done", extra={"pass": running.id, "fence": running.fence, "left": running.left or ""})
         return running
 
@@ -98,7 +101,7 @@ class Reconciler:
             running.left = f"{step.__name__.strip('_')} met a fault; see the log"
             _log.exception("pass_step_broken", extra={"step": step.__name__, "pass": running.id})
         except (RedisUnavailable, redis.RedisError) as error:
-            running.left = "Redis was away: no message could be enqueued"
+            running.left = _NO_REDIS
             _log.warning("pass_without_redis", extra={"step": step.__name__, "error": type(error).__name__})
 
     def _take_sends_further(self, running: RunningPass) -> None:

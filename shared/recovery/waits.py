@@ -1,7 +1,6 @@
 """What holds a channel back at this moment: its provider's gate, circuit or cap, or a person's hold."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from shared.accounts import cap_of, credential_of, provider_name
 from shared.coordination.circuit import Circuit
@@ -9,11 +8,9 @@ from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.gate import Gate
 from shared.coordination.redis import RedisLink, RedisUnavailable
 from shared.coordination.slots import Slots
+from shared.domain.books import Reason
 from shared.domain.states import Channel, Mode
 from shared.settings import Settings
-
-#: `isolated`: our configuration was refused; `hold`: an operator stopped the provider; `cap`: every slot is taken.
-Reason = Literal["gate", "circuit", "isolated", "hold", "cap"]
 
 
 def circuit_policy(settings: Settings) -> CircuitPolicy:

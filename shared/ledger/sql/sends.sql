@@ -8,8 +8,11 @@ SELECT send.id, send.name, send.status, send.mode, send.lane, send.accepted, sen
            FROM (
                SELECT channel, jsonb_build_object(
                    'waiting', sum(owed), 'sending', sum(sending), 'retrying', sum(retrying), 'sent', sum(sent),
-                   'failed', sum(failed), 'dead_lettered', sum(dead_lettered), 'unsure', sum(unsure),
-                   'suppressed', sum(suppressed), 'cancelled', sum(cancelled), 'expired', sum(expired)) AS counts
+                   'failed', sum(failed), 'dead_lettered', sum(dead_lettered), 'unsure', sum(unsure - proving),
+                   'proving', sum(proving), 'suppressed', sum(suppressed), 'cancelled', sum(cancelled),
+                   'expired', sum(expired),
+                   'later', sum(CASE WHEN holder IS NULL AND due_at > now() THEN owed ELSE 0 END),
+                   'next_at', min(due_at) FILTER (WHERE holder IS NULL AND due_at > now())) AS counts
                FROM batch WHERE batch.send_id = send.id GROUP BY channel
            ) AS per
        ) AS counts

@@ -57,8 +57,30 @@ def test_books_are_broken_down_and_any_difference_shows(api: Api, ledger: Ledger
         "waiting": 36,
         "sending": 2,
         "retrying": 3,
+        "proving": 0,
+        "owed_where": {
+            **dict.fromkeys(("gate", "circuit", "isolated", "hold", "cap", "paused", "scheduled", "proving"), 0),
+            "ready": 36,
+            "in_hand": 2,
+            "backoff": 3,
+            "backoff_until": None,
+        },
         "unaccounted": 1,
     }
+
+
+def test_what_is_owed_says_what_it_waits_for(api: Api, ledger: Ledger) -> None:
+    send = submitted(api, 3)
+
+    def where() -> dict[str, int]:
+        parts = api.get(f"/sends/{send}").get_json()["books"]["email"]["owed_where"]
+        return {name: count for name, count in parts.items() if count}
+
+    assert where() == {"ready": 3}
+    put(ledger, send, "status = 'scheduled', send_at = now() + interval '1 hour'")
+    assert where() == {"scheduled": 3}
+    put(ledger, send, "status = 'paused', paused_at = now()")
+    assert where() == {"paused": 3}
 
 
 def test_totals_written_down_stand_in_once_the_rows_are_gone(api: Api, ledger: Ledger) -> None:
