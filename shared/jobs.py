@@ -36,6 +36,11 @@ _LOOK_FOR_LOST_S = 30.0
 _log = logging.getLogger(__name__)
 
 
+#: Milliseconds that the transport keeps what it could not run (an unknown actor, an actor's exception), for people to
+#: look at. The work itself is the ledger's, which finds it without them.
+_DEAD_MESSAGES_KEPT_MS = 24 * 3600 * 1000
+
+
 class QueueName(StrEnum):
     """Every queue; which process consumes which is in the Procfile."""
 
@@ -56,6 +61,7 @@ class JobName(StrEnum):
     HOUSEKEEPING = "housekeeping"
     OPERATE = "operate"
     RECONCILE = "reconcile"
+    PROVE = "prove"
 
 
 _QUICK = frozenset({QueueName.INGEST, QueueName.EMAIL, QueueName.SMS})
@@ -182,6 +188,7 @@ def make_broker(
         client=redis.Redis(connection_pool=pool),
         namespace=f"{namespace}:broker",
         heartbeat_timeout=heartbeat_timeout_ms,
+        dead_message_ttl=_DEAD_MESSAGES_KEPT_MS,
         maintenance_chance=1_000_000,
         middleware=middleware if middleware is not None else [],
     )

@@ -22,6 +22,8 @@ from shared.settings import Settings
 _log = logging.getLogger(__name__)
 #: Seconds between two looks at the wall clock; half the shortest interval allowed.
 _LOOK_S = 0.1
+#: Seconds between two looks for what is to be proved; the shortest wait for a look is 5 s.
+_PROVE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ def schedule(settings: Settings) -> list[Periodic]:
     return [
         Periodic(JobName.DUE_WORK, settings.due_work_interval_ms / 1000),
         Periodic(JobName.RECONCILE, settings.delivery_reconcile_interval_ms / 1000),
+        Periodic(JobName.PROVE, _PROVE_S),
         Periodic(JobName.HOUSEKEEPING, 60.0),
     ]
 

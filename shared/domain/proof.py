@@ -100,10 +100,15 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Nothing is known yet; `again_s` seconds until another look is worth it, None where any time will do."""
+    """
+    Nothing is known yet; `again_s` seconds until another look is worth it, None where any time will do.
+
+    `failed`: the provider did not answer the look.
+    """
 
     detail: str
     again_s: float | None = None
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +259,6 @@ def _look_again(proof: Pending, resolution: Resolution, asked: Asked, policy: Re
         again_s = resolution.every_s if proof.again_s is None else proof.again_s
         if elapsed_s + again_s >= resolution.window_s:
             again_s = resolution.wait_s - elapsed_s  # repeats end here; a receipt may still come
-    if elapsed_s >= limit_s or isinstance(resolution, Nothing):
+    if elapsed_s >= limit_s:
         return Verdict(DeliveryStatus.UNSURE, "unprovable", proof.detail)
     return Verdict(DeliveryStatus.UNSURE, "pending", proof.detail, prove_at=now + timedelta(seconds=max(again_s, 1.0)))

@@ -4,6 +4,7 @@ import logging
 
 import dramatiq
 
+from shared.accounts import first_looks_s
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
 from shared.ledger.db import POSTGRES_AWAY
 from shared.recovery.reconciler import Reconciler
@@ -20,7 +21,7 @@ def register(broker: Broker, runtime: Runtime) -> None:
         Jobs(broker),
         runtime.settings,
         worker=runtime.lease.name,
-        first_look_s={},
+        first_look_s=first_looks_s(runtime.settings),
         stop=lambda: runtime.draining,
     )
 

@@ -177,7 +177,8 @@ def _proof_of(outcome: Outcome, result: HttpResult) -> Proof:
         case Throttled():
             return Pending(f"{outcome.code}: {outcome.detail}", outcome.retry_after_s)
         case _:
-            return Pending(f"the repeat came to {getattr(outcome, 'code', 'nothing')}")
+            detail = f"the repeat came to {getattr(outcome, 'code', 'nothing')}"
+            return Pending(detail, failed=not result.is_success)
 
 
 def _outcome_of_request(result: HttpResult) -> Outcome:

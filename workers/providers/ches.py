@@ -87,7 +87,7 @@ class ChesProvider:
         headers = yield from self._tokens.headers()
         if not isinstance(headers, list):
             detail = f"no look-up without a token: {getattr(headers, 'code', '')}"
-            yield from [(index, Pending(detail)) for index in range(len(messages))]
+            yield from [(index, Pending(detail, failed=True)) for index in range(len(messages))]
             return
         asks: dict[int, Ask | None] = dict.fromkeys(range(len(messages)))
         for index, message in enumerate(messages):

@@ -167,7 +167,8 @@ def _messages(result: HttpResult) -> Sequence[_Message] | None:
 def _unreadable(result: HttpResult) -> Pending:
     said: dict[str, Any] = result.json()
     detail = str(said.get("detail") or said.get("title") or result.error_text)[:200]
-    return Pending(f"the look-up at CHES failed ({result.status or 'no answer'}): {detail}")
+    failed = result.status == 0 or result.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return Pending(f"the look-up at CHES failed ({result.status or 'no answer'}): {detail}", failed=failed)
 
 
 def _moment(value: object) -> datetime | None:

@@ -51,8 +51,8 @@ def build_provider(
     """
     Make the calling thread's adapter.
 
-    `keep` is where the sandbox puts messages, `find` where it looks for them. A provider that lacks settings comes as one that answers
-    every message with Configuration and makes no call.
+    `keep` is where the sandbox puts messages, `find` where it looks for them. A provider that lacks settings
+    comes as one that answers every message with Configuration and makes no call.
     """
     missing = missing_settings(name, settings)
     if missing:

@@ -38,7 +38,9 @@ def read_list(result: HttpResult, message: SmsMessage, *, senders: Sequence[str]
     """Read the list; `senders` are the number and the messaging service that may stand as its sender."""
     listed = result.json().get("messages")
     if result.status != HTTPStatus.OK or result.error or not isinstance(listed, list):
-        return Pending(f"Twilio's list could not be read ({result.status or 'no answer'})")
+        return Pending(
+            f"Twilio's list could not be read ({result.status or 'no answer'})", failed=not result.is_success
+        )
     until = message.first_attempt_at + timedelta(seconds=timeout_s) + _CREATED_WITHIN
     alike = [
         each

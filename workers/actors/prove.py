@@ -1,0 +1,316 @@
+"""
+Proving: deliveries whose outcome nobody knows are looked up at their provider, and settled by what it says.
+
+Level-triggered like all periodic work: it looks for what is due now. Rows are taken under their batch's lock and the
+next look is written down before the call, so that two provers do not look at the same row, and one that dies leaves
+its rows to the next. No transaction is open while a provider is asked.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import dramatiq
+
+from shared.accounts import resolution_of
+from shared.coordination.circuit import Probe
+from shared.coordination.guard import Entered
+from shared.domain.masking import mask_text
+from shared.domain.outcome import Suppressed, name_of
+from shared.domain.proof import ACCOUNT_PATIENCE_S, Asked, Pending, Proof, Unprovable, Verdict, judge
+from shared.domain.signature import failure_signature
+from shared.domain.states import Channel, DeliveryStatus, Lane
+from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
+from shared.ledger import chains, deliveries, proofs, receipts
+from shared.ledger.chains import SendContent
+from shared.ledger.db import POSTGRES_AWAY, Connection
+from shared.ledger.deliveries import Claim, Result
+from shared.ledger.proofs import ProofResult, ProvedBatch, UnsureDelivery
+from workers.actors.render import RenderError, renderer
+from workers.actors.senders import Sender, Senders
+from workers.middleware.runtime import Runtime
+from workers.providers.protocol import PROVE_S, Message
+
+_log = logging.getLogger(__name__)
+
+#: seconds for which rows are kept from other provers: a look, with time to record it.
+_HOLD_S = 2 * PROVE_S + 30.0
+#: batches whose rows are asked about together, rows taken of one of them, and rows asked about together.
+_BATCHES = 20
+_ROWS = 100
+#: seconds after which a run leaves the rest to the next one.
+_RUN_S = 20.0
+#: seconds between two looks of rows that wait for something of ours: a slot, an open circuit, settings.
+_SOON_S = 5.0
+_SETTINGS_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A row on its way through one look."""
+
+    batch: ProvedBatch
+    send: SendContent
+    row: UnsureDelivery
+
+
+class Prover:
+    """One process's prover; a run that finds another in this process under way leaves everything to it."""
+
+    def __init__(self, runtime: Runtime, senders: Senders) -> None:
+        self._runtime = runtime
+        self._senders = senders
+        self._running = threading.Lock()
+
+    def run(self) -> None:
+        """Look at what is due, in rounds, until nothing is or the time is up; a thread is never held for long."""
+        if not self._running.acquire(blocking=False):
+            return
+        try:
+            until = time.monotonic() + _RUN_S
+            self._apply_receipts()
+            while not self._runtime.draining and time.monotonic() < until and self._look():
+                pass
+        finally:
+            self._running.release()
+
+    def _apply_receipts(self) -> None:
+        """Reports that came before our own record of the call."""
+        after = 0
+        while True:
+            with self._runtime.ledger.autocommit() as connection:
+                waiting = receipts.find_waiting(connection, after=after, limit=_ROWS)
+                for receipt in waiting:
+                    receipts.apply(connection, receipt)
+            if len(waiting) < _ROWS or self._runtime.draining:
+                return
+            after = waiting[-1].id
+
+    def _look(self) -> bool:
+        """One round; False when nothing was due."""
+        by_account: dict[tuple[str, Channel], list[_Case]] = defaultdict(list)
+        for case in self._take():
+            by_account[case.row.provider or "", case.row.channel].append(case)
+        for (name, channel), cases in by_account.items():
+            self._ask(self._senders.named(name, channel), cases)
+        return bool(by_account)
+
+    def _take(self) -> Iterator[_Case]:
+        left = _ROWS
+        with self._runtime.ledger.autocommit() as connection:
+            sends: dict[UUID, SendContent | None] = {}
+            for batch in proofs.find_due(connection, limit=_BATCHES):
+                if left <= 0:
+                    return
+                rows = proofs.take(connection, batch, hold_s=_HOLD_S, limit=left)
+                if rows and batch.send_id not in sends:
+                    sends[batch.send_id] = chains.load_send(connection, batch.send_id)
+                send = sends.get(batch.send_id)
+                if send is not None:
+                    left -= len(rows)
+                    yield from [_Case(batch, send, row) for row in rows]
+
+    def _ask(self, sender: Sender, cases: Sequence[_Case]) -> None:
+        """Look at rows of one provider, as many at a time as there are slots."""
+        ready: list[tuple[_Case, Message]] = []
+        found: list[tuple[_Case, Proof]] = []
+        for case in cases:
+            if case.row.credential != sender.provider.credential:
+                found.append((case, self._other_account(case)))
+                continue
+            try:
+                ready.append((case, self._render(case)))
+            except RenderError as error:
+                found.append((case, Unprovable(f"it cannot be rendered any more: {error}")))
+        self._settle(sender, found)
+        if not ready:
+            return
+        entered = sender.guards.enter(Lane.SINGLE, len(ready))
+        if not isinstance(entered, Entered):
+            self._settle(
+                sender, [(case, Pending(f"waits: {entered.reason}", entered.retry_in_s + _SOON_S)) for case, _ in ready]
+            )
+            return
+        try:
+            answered = self._call(sender, entered, ready[: entered.slots])
+        finally:
+            sender.guards.leave(entered)
+        later = [(case, Pending("waits for a slot", 1.0)) for case, _ in ready[entered.slots :]]
+        self._settle(sender, [*answered, *later])
+
+    def _call(
+        self, sender: Sender, entered: Entered, asked: Sequence[tuple[_Case, Message]]
+    ) -> list[tuple[_Case, Proof]]:
+        """Ask the provider; what was not answered is looked at once its hold is over."""
+        found: list[tuple[_Case, Proof]] = []
+        failed = False
+        try:
+            with closing(self._answers(sender, [message for _, message in asked])) as answers:
+                for answer in answers:
+                    if answer is not None:
+                        found.append((asked[answer[0]][0], answer[1]))
+                        failed = failed or (isinstance(answer[1], Pending) and answer[1].failed)
+                    if self._runtime.must_cut:
+                        break
+        except Exception:  # noqa: BLE001
+            # A bug in an adapter's look must not stop the looks at every other provider.
+            _log.exception("look_failed", extra={"provider": sender.provider.name})
+        if isinstance(entered.permit, Probe) and found:
+            # The look was the circuit's probe, there being no call to make: it tells whether the provider answers.
+            sender.guards.report(entered, ended=len(asked), successes=int(not failed), failures=int(failed))
+        return found
+
+    def _answers(self, sender: Sender, messages: Sequence[Message]) -> Generator[tuple[int, Proof] | None, None, None]:
+        yield from sender.provider.prove(messages)
+
+    def _render(self, case: _Case) -> Message:
+        return renderer(case.send, case.row.channel, default_sender=self._runtime.settings.email_from)(case.row)
+
+    @staticmethod
+    def _other_account(case: _Case) -> Proof:
+        """Only the account that was called can tell; the one set up now would know of nothing."""
+        if (datetime.now(UTC) - case.row.attempt_at).total_seconds() < ACCOUNT_PATIENCE_S:
+            return Pending("the provider's account is not set up here now", _SETTINGS_S)
+        return Unprovable("it was sent through another account than the one set up now: look there")
+
+    def _settle(self, sender: Sender, found: Iterable[tuple[_Case, Proof]]) -> None:
+        now = datetime.now(UTC)
+        by_batch: dict[ProvedBatch, list[tuple[_Case, Verdict]]] = defaultdict(list)
+        for case, proof in found:
+            row = case.row
+            resolution = resolution_of(self._runtime.settings, row.provider or "")
+            asked = Asked(row.attempt_count, row.attempt_at, row.absences, case.send.owed_since)
+            jitter = random.random()  # noqa: S311
+            verdict = judge(proof, resolution, asked, sender.policy, now=now, jitter=jitter)
+            by_batch[case.batch].append((case, verdict))
+        for batch, judged in by_batch.items():
+            with self._runtime.ledger.transaction() as connection:
+                checked = [(case, _unless_of_another(connection, case, verdict)) for case, verdict in judged]
+                self._record(connection, sender, batch, checked)
+
+    def _record(
+        self, connection: Connection, sender: Sender, batch: ProvedBatch, judged: Sequence[tuple[_Case, Verdict]]
+    ) -> None:
+        results = [self._result(connection, sender, case, verdict) for case, verdict in judged]
+        for result in proofs.record(connection, batch, results):
+            if result.became is DeliveryStatus.SENT:
+                # Parked meanwhile, or settled: that it was taken is true all the same.
+                _record_late(connection, batch, result)
+        suppressed = [case for case, verdict in judged if isinstance(verdict.outcome, Suppressed)]
+        for case in suppressed:
+            deliveries.suppress(
+                connection,
+                tenant_id=case.send.tenant_id,
+                channel=case.row.channel,
+                addresses=[case.row.address],
+                reason=f"refused by {sender.provider.name}",
+            )
+        for result in results:
+            if result.prove_at is None:
+                _log.info(
+                    "delivery_proved",
+                    extra={
+                        "send_id": str(batch.send_id),
+                        "row_no": result.row.row_no,
+                        "became": result.became.value,
+                        "code": result.code,
+                    },
+                )
+
+    def _result(self, connection: Connection, sender: Sender, case: _Case, verdict: Verdict) -> ProofResult:
+        detail = mask_text(verdict.detail)
+        signature = None
+        if verdict.outcome is not None:
+            failure = failure_signature(
+                channel=case.row.channel.value,
+                provider=sender.provider.name,
+                outcome_class=name_of(verdict.outcome),
+                code=verdict.code,
+                detail=detail,
+            )
+            deliveries.note_failure_group(
+                connection,
+                failure,
+                channel=case.row.channel,
+                provider=sender.provider.name,
+                outcome=name_of(verdict.outcome),
+            )
+            signature = failure.id
+        return ProofResult(
+            row=case.row,
+            became=verdict.status,
+            uses_attempt=verdict.uses_attempt,
+            next_attempt_at=verdict.next_attempt_at,
+            prove_at=verdict.prove_at,
+            saw_absence=verdict.saw_absence,
+            ref=verdict.ref,
+            receipt=verdict.receipt,
+            outcome=_outcome_name(verdict),
+            code=verdict.code,
+            detail=detail,
+            signature=signature,
+            evidence={key: mask_text(value) for key, value in verdict.evidence.items()},
+        )
+
+
+def _outcome_name(verdict: Verdict) -> str:
+    """The outcome that the attempt's row carries: what the call in question turned out to have come to."""
+    if verdict.outcome is not None:
+        return name_of(verdict.outcome)
+    match verdict.status:
+        case DeliveryStatus.SENT:
+            return "accepted"
+        case DeliveryStatus.UNSURE:
+            return "ambiguous"
+        case _:
+            return "transient"  # absent: surely not taken
+
+
+def _unless_of_another(connection: Connection, case: _Case, verdict: Verdict) -> Verdict:
+    """A message found by its looks may be another delivery's; where a receipt says so, nothing is proved."""
+    if verdict.ref is None or not receipts.is_of_another(
+        connection, ref=verdict.ref, send_id=case.batch.send_id, row_no=case.row.row_no
+    ):
+        return verdict
+    return Verdict(DeliveryStatus.UNSURE, "unprovable", "the only message like it is another delivery's")
+
+
+def _record_late(connection: Connection, batch: ProvedBatch, result: ProofResult) -> None:
+    row = result.row
+    claim = Claim(batch.send_id, row.channel, row.claim_id, row.attempt_at, row.provider or "unknown")
+    late = Result(
+        row_no=row.row_no,
+        batch_no=batch.batch_no,
+        became=DeliveryStatus.SENT,
+        uses_attempt=True,
+        next_attempt_at=None,
+        ref=result.ref,
+        outcome=result.outcome,
+        code=result.code,
+        detail=None,
+        signature=None,
+        ended_at=datetime.now(UTC),
+        evidence=result.evidence,
+    )
+    deliveries.record_late(connection, claim, late, late_claim=uuid4())
+
+
+def register(broker: Broker, runtime: Runtime) -> None:
+    """Declare the actor."""
+    prover = Prover(runtime, Senders(runtime))
+
+    @dramatiq.actor(broker=broker, actor_name=JobName.PROVE.value, queue_name=QueueName.OPS.value)
+    def prove(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs
+        if v != MESSAGE_VERSION:
+            return
+        try:
+            prover.run()
+        except POSTGRES_AWAY as error:
+            _log.warning("proving_stopped_without_postgres", extra={"error": type(error).__name__})
