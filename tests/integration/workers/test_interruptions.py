@@ -22,7 +22,7 @@ from shared.jobs import QueueName
 from shared.ledger import batches, chains, deliveries, sends
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Ledger
-from shared.ledger.deliveries import Claim, ClaimedDelivery
+from shared.ledger.deliveries import Claim
 from shared.ledger.migrate import upgrade
 from tests.integration.coordination.conftest import LonelyRedis, lonely_redis
 from tests.integration.workers.ches import calls, serve, taken
@@ -34,7 +34,7 @@ from tests.support.ledger_rows import attempts, delivery, one, scalar
 from tests.support.scripted_http import HANG, Pause, Received, ScriptedHttp, Step
 from tests.support.waiting import wait_until
 from workers.actors.chain import Chain
-from workers.actors.render import renderer
+from workers.actors.render import Row, renderer
 from workers.actors.senders import Sender, Senders
 from workers.actors.window import Window
 from workers.middleware.runtime import Runtime
@@ -233,7 +233,7 @@ def make_window(worker: InProcess, send: MadeSend, *, before_the_calls: Callable
     render = renderer(content, send.channel, default_sender=None)
     left = [before_the_calls]
 
-    def interrupted(row: ClaimedDelivery) -> Message:
+    def interrupted(row: Row) -> Message:
         if left:
             left.pop()()
         return render(row)
@@ -298,14 +298,14 @@ def run_through(worker: InProcess, send: MadeSend, provider: Provider) -> None:
     ).run()
 
 
-def test_an_adapter_that_raises_leaves_its_unanswered_calls_unsure_and_the_send_goes_on(
+def test_an_adapter_that_raises_leaves_its_unanswered_calls_unsure_and_gives_the_batch_back(
     ledger: Ledger, worker: InProcess
 ) -> None:
     send = make_send(ledger, count=3, status=SENDING)
     run_through(worker, send, Broken())
     assert counts(ledger, send.id) == {"sent": 1, "unsure": 2}
     assert delivery(ledger, send.id, 3)["last_error"].startswith("call_cut")
-    assert send_status(ledger, send.id) == "completed"
+    assert scalar(ledger, "SELECT holder FROM batch") is None
 
 
 def test_outcomes_that_cannot_be_stored_leave_no_row_in_a_call_that_nobody_makes(
@@ -316,8 +316,7 @@ def test_outcomes_that_cannot_be_stored_leave_no_row_in_a_call_that_nobody_makes
         run_through(worker, send, Unstorable())
     assert counts(ledger, send.id) == {"unsure": 3}
     assert attempts(ledger, send.id)[0]["code"] == "not_recorded"
-    # Set aside: what would fail again at once waits for the reconciler.
-    assert scalar(ledger, "SELECT holder FROM batch") == worker.runtime.lease.worker
+    assert scalar(ledger, "SELECT holder FROM batch") is None
 
 
 def test_no_connection_to_postgres_is_held_across_a_call(

@@ -204,7 +204,7 @@ def test_a_lost_answer_makes_a_delivery_unsure_and_it_is_never_sent_again(
     ches.run(send)
     assert counts(ledger, send.id) == {"sent": 1, "unsure": 1}
     assert attempts(ledger, send.id, 1)[0]["evidence"]["status"] == "0"
-    assert send_status(ledger, send.id) == "completed"
+    assert send_status(ledger, send.id) == "sending"  # until it is proved or parked
     make_due(ledger)
     ches.tick()
     ches.work_off()
