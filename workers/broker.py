@@ -10,6 +10,7 @@ from shared.settings import Settings
 from workers.middleware.drain import Drain
 from workers.middleware.heartbeat import Heartbeats
 from workers.middleware.runtime import Runtime
+from workers.middleware.stalled import Stalled
 
 
 def make_worker(settings: Settings, *, process: str) -> tuple[Broker, Runtime]:
@@ -25,6 +26,7 @@ def make_worker(settings: Settings, *, process: str) -> tuple[Broker, Runtime]:
     middleware: list[dramatiq.Middleware] = [
         runtime,
         Drain(runtime),
+        Stalled(runtime),
         Heartbeats(runtime, version=version("tidings")),
         CurrentMessage(),
         Retries(max_retries=0),

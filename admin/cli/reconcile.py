@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from shared.ledger.recovery import Pass
 
-#: Seconds until a provider is first asked about a call whose worker is gone; the workers know each one's own time, and
-#: a look too early only means another. One that can never be asked is parked at its first look.
-_FIRST_LOOK_S = dict.fromkeys(("ches", "acs", "twilio"), 30.0)
 #: Connections: the lock of a pass without Redis, its finder, its changes, its record.
 _CONNECTIONS = 4
 _WORDS = ("found", "retried", "requeued", "given_up")
@@ -33,6 +30,7 @@ def reconcile(last: int | None) -> None:
 
     from psycopg import Error
 
+    from shared.accounts import first_looks_s
     from shared.coordination.redis import RedisLink
     from shared.jobs import Jobs, make_broker
     from shared.ledger import recovery
@@ -59,7 +57,7 @@ def reconcile(last: int | None) -> None:
             Jobs(broker),
             settings,
             worker=f"by hand@{socket.gethostname()}",
-            first_look_s=_FIRST_LOOK_S,
+            first_look_s=first_looks_s(settings),
         ).run_pass()
         if done is None:
             raise CommandError("a pass is running at this moment; `tidings reconcile --last 1` shows it")

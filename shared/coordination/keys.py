@@ -140,6 +140,14 @@ MINUTES = Key(
     reader="admin, health rules",
     meaning="messages added, done and failed per minute",
 )
+MESSAGE_STARTS = Key(
+    template="<ns>:message:<message>:starts",
+    type="string: number",
+    ttl="1 day since the latest start; deleted when the message ends",
+    writer="workers (message_starts)",
+    reader="workers (message_starts)",
+    meaning="how often a message was begun and never ended",
+)
 QUEUE = Key(
     template="<ns>:<queue>",
     type="list: redis message ids",
@@ -167,7 +175,7 @@ DELAYED_MESSAGES = Key(
 DEAD_MESSAGES = Key(
     template="<ns>:<queue>.XQ",
     type="sorted set: redis message id, time in ms",
-    ttl="none; Dramatiq drops entries after 7 days",
+    ttl="none; Dramatiq drops entries after 1 day",
     writer="Dramatiq",
     reader="queue_depth",
     meaning="messages set aside by the transport; not the ledger's dead letters",
@@ -203,6 +211,7 @@ OURS = (
     DOORBELL_CHANGED,
     DOORBELL_QUIET,
     MINUTES,
+    MESSAGE_STARTS,
 )
 BROKERS = (QUEUE, QUEUE_MESSAGES, DELAYED_MESSAGES, DEAD_MESSAGES, BROKER_HEARTBEATS, BROKER_FETCHED)
 

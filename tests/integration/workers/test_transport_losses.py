@@ -1,0 +1,117 @@
+"""Messages that no worker can end: what they were to do is found in the ledger."""
+
+import time
+from typing import Any
+
+import dramatiq
+import pytest
+import redis
+from dramatiq.worker import Worker
+
+from shared.coordination.message_starts import MessageStarts
+from shared.coordination.queue_depth import Queues
+from shared.domain.states import SendStatus
+from shared.jobs import QueueName
+from shared.ledger.db import Ledger
+from tests.integration.workers.conftest import MakeWorker
+from tests.integration.workers.inprocess import InProcess
+from tests.support.factories import MadeSend, counts, make_send
+from tests.support.ledger_rows import scalar
+from tests.support.waiting import wait_until
+
+SENDING = SendStatus.SENDING
+
+
+def waiting(worker: InProcess) -> "dramatiq.Message[Any]":
+    [message] = worker.messages(QueueName.EMAIL_BULK)
+    return message
+
+
+def starts(worker: InProcess) -> MessageStarts:
+    return MessageStarts(worker.runtime.link, namespace=worker.settings.redis_namespace)
+
+
+def depth(worker: InProcess) -> tuple[int, int, int]:
+    [queue] = Queues(worker.runtime.link, namespace=worker.broker.namespace).depths(["email_bulk"])
+    return queue.ready, queue.unacked, queue.dead
+
+
+def consume(worker: InProcess) -> None:
+    """Let dramatiq's own threads work the bulk queue off."""
+    threads = Worker(worker.broker, queues={"email_bulk"}, worker_threads=1, worker_timeout=50)
+    for consumer_or_worker in ("consumers", "workers"):
+        assert not getattr(threads, consumer_or_worker)
+    for queue in sorted(worker.broker.queues):
+        threads._add_consumer(queue)
+    threads._add_worker()
+    try:
+        wait_until(lambda: depth(worker)[:2] == (0, 0), what="an empty queue")
+    finally:
+        for thread in (*threads.workers, *threads.consumers.values()):
+            thread.stop()
+        for thread in (*threads.workers, *threads.consumers.values()):
+            thread.join(5)
+
+
+def age_chains(ledger: Ledger) -> None:
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE chain SET queued_at = now() - interval '6 seconds'")
+
+
+def test_a_message_that_came_back_three_times_is_set_aside_and_its_send_is_finished_all_the_same(
+    ledger: Ledger, make_worker: MakeWorker
+) -> None:
+    worker = make_worker(queue_max_stalled_count=3)
+    send = make_send(ledger, count=3, status=SENDING)
+    worker.start(send)
+    for _ in range(4):  # four workers that died in it
+        starts(worker).begin(waiting(worker).options["redis_message_id"])
+    consume(worker)
+    assert counts(ledger, send.id) == {"owed": 3}
+    assert depth(worker) == (0, 0, 0)
+    finish(ledger, worker, send)
+
+
+def test_a_message_that_came_back_twice_is_run_and_its_count_is_forgotten(ledger: Ledger, worker: InProcess) -> None:
+    send = make_send(ledger, count=3, status=SENDING)
+    worker.start(send)
+    id_ = waiting(worker).options["redis_message_id"]
+    for _ in range(3):
+        starts(worker).begin(id_)
+    consume(worker)
+    assert counts(ledger, send.id) == {"sent": 3}
+    assert starts(worker).begin(id_) == 1
+
+
+@pytest.mark.parametrize("fault", ["unknown actor", "unknown argument"])
+def test_a_message_nobody_understands_is_kept_for_a_day_and_its_send_is_finished_all_the_same(
+    ledger: Ledger, worker: InProcess, fault: str
+) -> None:
+    send = make_send(ledger, count=3, status=SENDING)
+    worker.start(send)
+    message = waiting(worker)
+    changed = (
+        message.copy(actor_name="of_a_newer_version")
+        if fault == "unknown actor"
+        else message.copy(kwargs={**message.kwargs, "of_a_newer_version": 1})
+    )
+    key = f"{worker.broker.namespace}:email_bulk"
+    with redis.Redis.from_url(worker.settings.redis_url.get_secret_value()) as client:
+        client.hset(f"{key}.msgs", message.options["redis_message_id"], changed.encode())
+        consume(worker)
+        assert counts(ledger, send.id) == {"owed": 3}
+        assert depth(worker) == (0, 0, 1)
+        finish(ledger, worker, send)
+        client.zadd(f"{key}.XQ", {message.options["redis_message_id"]: int((time.time() - 86_401) * 1000)})
+        worker.broker.do_enqueue("email_bulk", "next", b"{}")
+        client.delete(key, f"{key}.msgs")
+    assert depth(worker) == (0, 0, 0)
+
+
+def finish(ledger: Ledger, worker: InProcess, send: MadeSend) -> None:
+    age_chains(ledger)
+    worker.tick()
+    assert len(worker.messages(QueueName.EMAIL_BULK)) == 1
+    worker.work_off()
+    assert counts(ledger, send.id) == {"sent": send.count}
+    assert scalar(ledger, "SELECT count(*) FROM chain") == 0
