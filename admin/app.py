@@ -6,7 +6,7 @@ from uuid import uuid4
 from flask import Flask, Response, g, request
 
 from admin import errors, extensions
-from admin.api import deliveries, loadtest, openapi, sends
+from admin.api import deliveries, loadtest, openapi, receipts, sends
 from admin.api.limits import MAX_SMALL_BODY_BYTES
 from admin.api.operations import api
 from admin.monitoring import health, inbox
@@ -15,7 +15,7 @@ from shared.settings import Settings
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 #: Modules whose import puts their routes on the API's blueprint.
-_API_MODULES = (deliveries, loadtest, openapi, sends)
+_API_MODULES = (deliveries, loadtest, openapi, receipts, sends)
 
 
 def create_app(settings: Settings) -> Flask:

@@ -282,6 +282,7 @@ class AttemptView(BaseModel):
     provider_ref: str | None
     started_at: datetime
     ended_at: datetime
+    evidence: dict[str, str] | None = Field(description="What is known of a call whose outcome nobody learnt.")
 
 
 class DeliveryDetail(DeliveryView):

@@ -63,10 +63,10 @@ def find_delivery(connection: Connection, *, send_id: UUID, row_no: int) -> Repo
 
 
 def find_reported(
-    connection: Connection, *, send_id: UUID, first_row: int, last_row: int, address: str
+    connection: Connection, *, send_id: UUID, first_row: int, last_row: int, address: str, ref: str | None
 ) -> ReportedDelivery | None:
     """The delivery to a number among rows of a send that were sent together; None when there is none."""
-    parameters = {"send_id": send_id, "first_row": first_row, "last_row": last_row, "address": address}
+    parameters = {"send_id": send_id, "first_row": first_row, "last_row": last_row, "address": address, "ref": ref}
     row = connection.execute(_OF_REPORT, parameters).fetchone()
     return None if row is None else ReportedDelivery(*row)
 

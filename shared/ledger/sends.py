@@ -93,6 +93,7 @@ class Attempt:
     provider_ref: str | None
     started_at: datetime
     ended_at: datetime
+    evidence: dict[str, str] | None
 
 
 def find(connection: Connection, *, tenant_id: int, send_id: UUID) -> Send | None:

@@ -102,7 +102,7 @@ WHERE send_id = %(send_id)s AND row_no = %(row_no)s
 
 -- name: select_attempts
 -- Every attempt of a delivery, oldest first.
-SELECT number, provider, outcome, became, code, detail, provider_ref, started_at, ended_at
+SELECT number, provider, outcome, became, code, detail, provider_ref, started_at, ended_at, evidence
 FROM attempt
 WHERE send_id = %(send_id)s AND row_no = %(row_no)s
 ORDER BY started_at, ended_at;

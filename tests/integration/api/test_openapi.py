@@ -102,6 +102,8 @@ def test_real_answers_have_the_documented_shape_and_status(api: Api) -> None:
         ("POST", "/sends/{send_id}/pause", api.post(f"/sends/{send}/pause")),
         ("GET", "/sends/{send_id}/deliveries", api.get(f"/sends/{send}/deliveries")),
         ("GET", "/deliveries/{delivery_id}", api.get(f"/deliveries/{send}.2")),
+        ("POST", "/receipts/twilio", api.post("/receipts/twilio")),
+        ("POST", "/receipts/acs", api.post("/receipts/acs", [])),
         ("POST", "/loadtest/bind", api.post("/loadtest/bind", {"tenant": "x"})),
     ]
     for method, path, response in calls:
