@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import redis
 
-from shared import log, settings
+from shared import exits, log, settings
 from shared.jobs import JobName, Jobs, make_broker
 from shared.ledger import periodic, queries
 from shared.ledger.db import POSTGRES_AWAY, Ledger
@@ -95,6 +95,11 @@ def main() -> None:
     except settings.SettingsError as error:
         sys.exit(str(error))
     log.configure(loaded, process="clock")
+    with exits.reported():
+        _run(loaded)
+
+
+def _run(loaded: Settings) -> None:
     queries.check()
     ledger = Ledger(loaded.database_url.get_secret_value(), size=1, name="tidings clock")
     ledger.open()

@@ -4,7 +4,7 @@ import sys
 
 import dramatiq
 
-from shared import log, settings
+from shared import exits, log, settings
 from shared.ledger import queries
 from workers.actors import chain, due_work, housekeeping, ingest, operate, prove, reconcile
 from workers.actors.senders import name_unconfigured
@@ -30,6 +30,7 @@ except settings.SettingsError as error:
     sys.exit(str(error))
 _process = _process_name(sys.argv)
 log.configure(_settings, process=_process)
+exits.report_at_end()
 queries.check()
 broker, runtime = make_worker(_settings, process=_process)
 dramatiq.set_broker(broker)
