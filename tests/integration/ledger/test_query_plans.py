@@ -12,10 +12,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
-from shared.ledger import batches, deliveries
+from shared.ledger import batches, deliveries, proofs
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection, Ledger
-from tests.integration.ledger.hand import Hand, ended
+from tests.integration.ledger.hand import Hand, ended, proved
 from tests.support.factories import MadeSend, make_send
 
 ROWS = 100_000
@@ -118,3 +118,30 @@ def test_freeing_or_sweeping_a_batch_touches_only_its_own_pages(
     with ledger.autocommit() as connection, pages(connection, found):
         assert one_batch[statement](connection)
     assert found[0] < MOST_PAGES
+
+
+def test_looking_at_unsure_rows_of_a_batch_touches_only_its_own_pages(
+    ledger: Ledger, hand: Hand, big: MadeSend
+) -> None:
+    hand.register()
+    found: list[int] = []
+    with ledger.autocommit() as connection:
+        for _ in range(TIMES):
+            [leased] = hand.lease(big, limit=1)
+            claim, rows = hand.claim(big, [leased.batch_no])
+            lost = batches.AbandonedBatch(big.id, leased.batch_no, hand.worker)
+            hand.die()
+            batches.free_abandoned(connection, lost, first_look_s={"ches": 0.0})
+            connection.execute("UPDATE worker SET lease_until = now() + interval '1 hour'")
+            this = proofs.ProvedBatch(big.id, leased.batch_no)
+            with pages(connection, found):
+                looked = proofs.take(connection, this, hold_s=60, limit=100)
+                results = [proved(row, DeliveryStatus.SENT) for row in looked[1:]]
+                assert proofs.record(connection, this, results) == []
+            with pages(connection, found):
+                assert deliveries.record_late(
+                    connection, claim, ended(rows[0], DeliveryStatus.SENT), late_claim=uuid4()
+                )
+            with pages(connection, found):
+                proofs.find_due(connection, limit=20)
+    assert max(found) < MOST_PAGES
