@@ -48,6 +48,7 @@ class UnsureDelivery:
     epoch: int
     claim_id: UUID
     attempt_at: datetime
+    first_attempt_at: datetime
     held_until: datetime
     absences: int
     provider: str | None

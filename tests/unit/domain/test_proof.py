@@ -40,9 +40,9 @@ def verdict(
     ago_s: float = 30.0,
     absences: int = 0,
     attempts: int = 1,
-    owed_ago_s: float = 60.0,
+    tried_ago_s: float = 60.0,
 ) -> Verdict:
-    asked = Asked(attempts, NOW - timedelta(seconds=ago_s), absences, NOW - timedelta(seconds=owed_ago_s))
+    asked = Asked(attempts, NOW - timedelta(seconds=ago_s), absences, NOW - timedelta(seconds=tried_ago_s))
     return judge(proof, resolution, asked, RetryPolicy(), now=NOW, jitter=0.0)
 
 
@@ -79,7 +79,7 @@ def test_a_message_absent_twice_and_long_after_the_call_is_owed_again_with_its_a
 
 
 def test_a_message_that_is_lost_for_longer_than_an_outage_is_waited_out_is_dead_lettered() -> None:
-    found = verdict(Absent(), ago_s=600.0, absences=1, owed_ago_s=72 * 3600.0)
+    found = verdict(Absent(), ago_s=600.0, absences=1, tried_ago_s=72 * 3600.0)
     assert (found.status, found.uses_attempt) == (D.DEAD_LETTERED, False)
     assert "MAX_OUTAGE_WAIT_HOURS" in found.detail
 
