@@ -292,6 +292,12 @@ class Settings(BaseSettings):
     )
 
     # --- processes ----------------------------------------------------------------------------------------
+    fleet: str = Field(
+        "web=1 worker_ingest=1 worker_send=1 worker_bulk=1 worker_ops=1 clock=1",
+        pattern=r"^[a-z_]+=[0-9]{1,4}( [a-z_]+=[0-9]{1,4})*$",
+        description="How many of each process of the Procfile run (dynos), for the start-up check that Postgres has connections for all.",
+    )
+    web_workers: int = Field(1, ge=1, le=64, description="gunicorn's worker processes in each `web`.")
     queue_shutdown_drain_ms: int = Field(
         25_000,
         ge=1_000,

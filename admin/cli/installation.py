@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from admin.cli.fault import CommandError
-from admin.cli.stores import read_settings
+from admin.cli.stores import ledger_transaction, read_settings
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -16,6 +16,7 @@ def release() -> None:
     from sqlalchemy.exc import OperationalError
 
     from shared.ledger.migrate import upgrade
+    from shared.ledger.pools import demand
     from shared.log import configure
 
     settings = read_settings()
@@ -25,6 +26,14 @@ def release() -> None:
     except OperationalError as error:
         raise CommandError(f"the database could not be migrated: {str(error.orig).splitlines()[0]}") from None
     click.echo("The database has the newest schema.")
+    with ledger_transaction() as connection:
+        needed = demand(connection, settings)
+    if not needed.fits:
+        click.echo(
+            f"Warning: the fleet ({settings.fleet}) may open {needed.most} connections, Postgres gives {needed.limit}."
+            " Lower DB_POOL_SIZE or FLEET, or raise max_connections.",
+            err=True,
+        )
 
 
 @click.command()

@@ -9,6 +9,7 @@ send always ends. Tenants take turns, chunks are small, and a pass ends before t
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -233,17 +234,21 @@ class Reconciler:
         running: RunningPass,
         change: Callable[[Connection, StuckBatch, RunningPass], None],
     ) -> None:
-        """Change a chunk in one transaction, in the order in which everybody locks batches."""
-        ordered = sorted(chunk, key=lambda batch: (batch.send_id, batch.batch_no))
-        with self._ledger.transaction() as connection:
-            for batch in ordered:
-                try:
-                    with connection.transaction():
-                        change(connection, batch, running)
-                except (psycopg.DataError, psycopg.IntegrityError):
-                    _log.exception(
-                        "batch_not_recovered", extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no}
-                    )
+        """Change a chunk in one transaction, in the order everybody locks batches in; after a fault one by one."""
+        before = deepcopy(running.counts)
+        try:
+            with self._ledger.transaction() as connection:
+                for batch in sorted(chunk, key=lambda batch: (batch.send_id, batch.batch_no)):
+                    change(connection, batch, running)
+        except (psycopg.DataError, psycopg.IntegrityError):
+            running.counts = before
+            if len(chunk) > 1:
+                for batch in chunk:
+                    self._in_one_transaction([batch], running, change)
+                return
+            _log.exception(
+                "batch_not_recovered", extra={"send_id": str(chunk[0].send_id), "batch_no": chunk[0].batch_no}
+            )
 
     def _chunks(self, found: Iterable[T], running: RunningPass) -> Iterator[list[T]]:
         """Give what was found in chunks; between two the pass is written down, or ends when its time is up."""

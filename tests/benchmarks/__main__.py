@@ -14,7 +14,7 @@ from tests.benchmarks.cases.lanes import single_during_bulk
 from tests.benchmarks.cases.memory import redis_1m
 from tests.benchmarks.cases.merge import guards, merge_20k_0ms, merge_200ms
 from tests.benchmarks.cases.peers import peer_bullmq, peer_celery
-from tests.benchmarks.cases.requeue import requeue_100k
+from tests.benchmarks.cases.reconcile import reconcile_100k
 from tests.benchmarks.cases.requeue import requeue_100k
 from tests.benchmarks.stage import servers
 
@@ -31,7 +31,7 @@ CASES = {
         single_during_bulk,
         redis_1m,
         requeue_100k,
-        requeue_100k,
+        reconcile_100k,
     )
 }
 

@@ -94,7 +94,7 @@ class Stage:
         before = self._live_workers()
         for name in names:
             entry = entries[name]
-            command = entry._replace(command=entry.command.replace("workers.main", module)).shell_command
+            command = entry._replace(command=_with_module(entry.command, module)).shell_command
             self.processes[name] = self.starter(command, env=self.environment, name=name)
         wanted = before + sum(name.startswith("worker_") for name in names)
         web = "web" in names
@@ -123,6 +123,13 @@ class Stage:
         with self.ledger.autocommit() as connection:
             row = connection.execute("SELECT count(*) FROM worker WHERE lease_until > now()").fetchone()
         return 0 if row is None else int(row[0])
+
+
+def _with_module(command: str, module: str) -> str:
+    """A Procfile's command with another module in the place of `workers.main`."""
+    if module == "workers.main":
+        return command
+    return command.replace("python -m workers ", f"dramatiq {module} --processes 1 --skip-logging ")
 
 
 @contextmanager

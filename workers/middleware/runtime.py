@@ -11,7 +11,8 @@ from typing import Any
 import dramatiq
 
 from shared.coordination.redis import RedisLink
-from shared.ledger.db import Ledger
+from shared.ledger import pools
+from shared.ledger.db import POSTGRES_AWAY, Ledger
 from shared.settings import Settings
 from workers.middleware.lease import WorkerLease
 
@@ -70,6 +71,12 @@ class Runtime(dramatiq.Middleware):
         self.lease.start()
         if not self.lease.wait(_FIRST_LEASE_S):
             _log.warning("postgres_away_at_start", extra={"waited_s": _FIRST_LEASE_S})
+            return
+        try:
+            with self.ledger.autocommit() as connection:
+                pools.warn_if_short(connection, self.settings)
+        except POSTGRES_AWAY:
+            return  # the warning is for the ordinary case; this process waits like any other
 
     def after_worker_shutdown(self, broker: Any, worker: Any) -> None:  # noqa: ARG002  # dramatiq's signature
         """Give up the lease, then the stores."""
