@@ -105,10 +105,20 @@ def test_unsure_deliveries_need_the_explicit_acceptance_of_duplicates(ledger: Le
 def test_what_is_still_being_proved_is_left_to_the_machine(ledger: Ledger) -> None:
     send = failed(ledger, "unsure", send="sending")
     with ledger.transaction() as connection:
-        connection.execute("UPDATE delivery SET prove_at = now() + interval '1 minute'")
+        connection.execute("UPDATE delivery SET prove_at = now() + interval '1 minute', settled_at = NULL")
         connection.execute("UPDATE batch SET proving = 1, settled_at = NULL, prove_at = now() + interval '1 minute'")
     seen = preview(ledger, of(send, statuses=EVERY), accepts_duplicates=True)
     assert (seen.total, seen.left_out) == (0, {LeftOut.PROVING: 1})
+
+
+def test_what_is_being_proved_again_by_the_time_of_its_chunk_is_skipped(ledger: Ledger) -> None:
+    send = failed(ledger, "unsure", send="sending")
+    made = plan(ledger, of(send, statuses=EVERY), accepts_duplicates=True)
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE delivery SET prove_at = now() + interval '1 minute', settled_at = NULL")
+        connection.execute("UPDATE batch SET proving = 1, settled_at = NULL, prove_at = now() + interval '1 minute'")
+    finish(ledger)
+    assert (operation(ledger, made.id).skipped, counts(ledger, send.id)) == (1, {"unsure": 1})
 
 
 def test_what_cannot_be_sent_is_left_out_and_said(ledger: Ledger) -> None:
@@ -188,17 +198,20 @@ def test_a_cause_is_that_of_the_failure_which_settled_the_delivery(ledger: Ledge
     hand.release(send)
     with ledger.autocommit() as connection:
         connection.execute("UPDATE attempt SET signature = 'ba9876543210' WHERE row_no = 3")
-        # An earlier failure of the same delivery, and one of a life before a requeue, are not its cause.
+        # A try before the last, and one whose outcome was not known at first, are not its cause.
         connection.execute(
             "INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became,"
             " signature, started_at, ended_at) SELECT send_id, row_no, gen_random_uuid(), 0, 1, channel, 'ches',"
-            " 'transient', 'retrying', '0123456789ab', now(), now() FROM delivery WHERE row_no = 3"
+            " 'transient', became, '0123456789ab', now(), now() FROM delivery,"
+            " (VALUES ('retrying'), ('unsure')) AS before (became) WHERE row_no = 3"
         )
+        # Nor is the end of a life before a requeue.
+        connection.execute("UPDATE delivery SET epoch = 1, attempt_count = 0 WHERE row_no = 2")
     asked = RequeueFilter(signature="0123456789ab")
-    assert preview(ledger, asked).total == 2
+    assert preview(ledger, asked).total == 1
     plan(ledger, asked)
     finish(ledger)
-    assert counts(ledger, send.id) == {"owed": 2, "dead_lettered": 1}
+    assert counts(ledger, send.id) == {"owed": 1, "dead_lettered": 2}
     assert preview(ledger, asked).total == 0
 
 
@@ -272,6 +285,16 @@ def test_of_two_operators_at_once_one_requeues_and_the_other_skips(ledger: Ledge
     assert (operation(ledger, theirs.id).done, operation(ledger, mine.id).done) in ((3, 0), (0, 3))
     assert {one(ledger, "SELECT epoch FROM delivery WHERE row_no = %s", n)["epoch"] for n in (1, 2, 3)} == {1}
     assert scalar(ledger, "SELECT count(*) FROM operation_item WHERE why = 'state'") == 3
+
+
+def test_what_was_requeued_and_failed_again_meanwhile_is_skipped(ledger: Ledger) -> None:
+    send = failed(ledger)
+    made = plan(ledger, of(send))
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET epoch = 1, attempt_count = 0")
+    finish(ledger)
+    assert operation(ledger, made.id).skipped == 1
+    assert (delivery(ledger, send.id)["status"], delivery(ledger, send.id)["epoch"]) == ("dead_lettered", 1)
 
 
 def test_what_another_open_operation_has_is_left_out(ledger: Ledger) -> None:
