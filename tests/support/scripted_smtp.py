@@ -15,7 +15,7 @@ import ssl
 import struct
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from tests.support.scripted_http import CERTIFICATE, HANG, RESET, Action, Pause, Step
@@ -74,7 +74,7 @@ class ScriptedSmtp:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(CERTIFICATE)
         self._once: dict[str, queue.SimpleQueue[Step]] = defaultdict(queue.SimpleQueue)
-        self._always: dict[str, Step] = {}
+        self._always: dict[str, Step | Callable[[], Step]] = {}
         self.taken: list[Taken] = []
         self.commands: list[str] = []
         self.connections = 0
@@ -90,7 +90,7 @@ class ScriptedSmtp:
         for step in steps:
             self._once[stage].put([step] if isinstance(step, bytes) else step)
 
-    def always(self, stage: str, step: bytes | Step) -> None:
+    def always(self, stage: str, step: bytes | Step | Callable[[], Step]) -> None:
         self._always[stage] = [step] if isinstance(step, bytes) else step
 
     def wait_until_closed(self, timeout_s: float = 5.0) -> None:
@@ -215,7 +215,8 @@ class ScriptedSmtp:
     def _step_for(self, stage: str, usual: bytes | None) -> Step:
         with contextlib.suppress(queue.Empty):
             return self._once[stage].get_nowait()
-        return self._always.get(stage, [_USUAL.get(stage, b"") if usual is None else usual])
+        step = self._always.get(stage, [_USUAL.get(stage, b"") if usual is None else usual])
+        return step() if callable(step) else step
 
     def _secure(self, talk: _Talk) -> None:
         plain = talk.socket

@@ -28,7 +28,7 @@ def postgres_server(
     if given_url:
         yield given_url
         return
-    with _folder() as folder:
+    with server_folder() as folder:
         server = Postgres(folder, tether=tether, account=server_account(), options=options)
         try:
             yield server.start()
@@ -42,7 +42,7 @@ def redis_server(given_url: str | None, tether: Tether) -> Iterator[str]:
     if given_url:
         yield given_url
         return
-    with _folder() as folder:
+    with server_folder() as folder:
         server = Valkey(folder, tether=tether, account=server_account())
         try:
             yield server.start()
@@ -67,7 +67,8 @@ def temporary_database(server_url: str, *, template: str | None = None) -> Itera
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def server_folder() -> Iterator[Path]:
+    """Give a folder that a server's account can enter; it is removed afterwards."""
     # Not pytest's own folders: those are closed to the account that servers run as when root runs the tests.
     asked = Path(tempfile.mkdtemp(prefix="tidings-test-"))
     real = make_private(asked, server_account())

@@ -1,0 +1,105 @@
+"""The workers' faults: killed, frozen, told twice; the clock's: dead, two of them."""
+
+import time
+
+from tests.support.waiting import wait_until
+from tests.system.chaos.events import Event, during, event, let_pass, play
+from tests.system.chaos.fleet import MEMBERS
+from tests.system.chaos.outages import get_going
+from tests.system.chaos.scenario import Size, scenario
+from tests.system.chaos.stage import SETTINGS, Stage
+from tests.system.chaos.verdict import Found, judge, settle
+
+_WORKERS = tuple(member for member in MEMBERS if member.startswith("worker_"))
+#: s; after a kill owed work moves again within the lease, and what a process takes to start on a busy machine
+_MOVING_AGAIN_S = 30.0
+
+
+@scenario()
+def kills(stage: Stage, size: Size) -> Found:
+    """
+    A random worker is killed every 2 s until a send of 20,000 is over: only calls in flight at the kills are in doubt.
+
+    LEASE_MS 6000. Guard: what a dead worker had in a call is proved, never sent again.
+    """
+    since = time.monotonic()
+    stage.submit(size.pick(short=3_000, full=20_000))
+    get_going(stage, accepted=100)
+    count = size.pick(short=4, full=30)
+    play(stage, [event(0.5 + 2 * n, "kill", member=stage.rng.choice(_WORKERS)) for n in range(count)])
+    settle(stage, within_s=size.pick(short=180, full=900))
+    in_flight = sum(death.in_flight for death in stage.fleet.deaths)
+    return judge(stage, since=since, in_doubt=in_flight)
+
+
+@scenario()
+def killed_once(stage: Stage, size: Size) -> Found:
+    """Both bulk workers are killed at once: owed work moves again within 20 s (LEASE_MS 6000, and a start)."""
+    since = time.monotonic()
+    stage.submit(size.pick(short=2_000, full=5_000))
+    get_going(stage, accepted=300)
+    play(stage, [event(0.0, "kill", member="worker_bulk"), event(0.0, "kill", member="worker_bulk.2")])
+    accepted = stage.accepted()
+    wait_until(lambda: stage.accepted() > accepted, timeout=_MOVING_AGAIN_S, what="the send to move again")
+    settle(stage, within_s=180)
+    return judge(stage, since=since, in_doubt=sum(death.in_flight for death in stage.fleet.deaths))
+
+
+@scenario()
+def frozen(stage: Stage, size: Size) -> Found:
+    """
+    A bulk worker is stopped (SIGSTOP) for longer than its lease and its heartbeat, then goes on.
+
+    LEASE_MS 6000, WORKER_HEARTBEAT_TIMEOUT_MS 8000, frozen 10 s (90 s at full length). Guard: the lease is looked at
+    last before the call, and every write is fenced by the claim id.
+    """
+    since = time.monotonic()
+    stage.submit(size.pick(short=2_000, full=5_000))
+    get_going(stage, accepted=100)
+    play(stage, during(0.5, size.pick(short=10, full=90), "freeze", member="worker_bulk"))
+    let_pass(stage, 3.0)
+    settle(stage, within_s=180)
+    return judge(stage, since=since)
+
+
+@scenario()
+def no_clock(stage: Stage, size: Size) -> Found:
+    """The clock is dead for 10 s, in which a short outage leaves retries due: they wait for its return, none fails."""
+    since = time.monotonic()
+    stage.submit(size.pick(short=1_000, full=3_000))
+    get_going(stage, accepted=100)
+    outage = during(0.5, 2.0, "provider", faults=[{"kind": "status", "status": 503}])
+    play(stage, [*during(0.0, 10.0, "remove", member="clock"), *outage])
+    settle(stage, within_s=180)
+    return judge(stage, since=since, in_doubt=0, attempts=3)
+
+
+@scenario()
+def two_clocks(stage: Stage, size: Size) -> Found:
+    """
+    Two clocks run: every tick is enqueued once.
+
+    Counted while the only consumer of the queue is frozen for 6 s: DUE_WORK_INTERVAL_MS 500 makes 12 messages, the
+    reconciler 3, housekeeping at most 1. Guard: a tick is claimed in Postgres before it is enqueued.
+    """
+    since = time.monotonic()
+    stage.submit(size.pick(short=500, full=2_000))
+    get_going(stage, accepted=100)
+    stage.fleet.start("clock.2")
+    let_pass(stage, 4.0)
+    stage.fleet.freeze("worker_ops")
+    queued, began = stage.stores.queued("ops"), time.monotonic()
+    let_pass(stage, 6.0)
+    came, seconds = stage.stores.queued("ops") - queued, time.monotonic() - began
+    stage.fleet.thaw()
+    due = seconds * 1_000 / int(SETTINGS["DUE_WORK_INTERVAL_MS"])
+    passes = seconds * 1_000 / int(SETTINGS["DELIVERY_RECONCILE_INTERVAL_MS"])
+    assert due / 2 < came <= due + passes + 4, (came, due, passes)
+    settle(stage, within_s=180)
+    stage.fleet.drain("clock.2", again=False)
+    return judge(stage, since=since, in_doubt=0)
+
+
+def kill_at_random(stage: Stage, at_s: float) -> Event:
+    """A kill of some worker."""
+    return event(at_s, "kill", member=stage.rng.choice(_WORKERS))
