@@ -158,7 +158,7 @@ def test_no_module_is_named_for_what_it_is_not() -> None:
         ("the address of a package index", r"(?:files\.pythonhosted|pypi)\.(?:org|python)|--(?:extra-)?index-url[ =]"),
         (
             "a page that is not in the project",
-            r"\b(?:design|traps|faults|providers|decisions|house-style|dashboard)\.md\b",
+            r"\b(?:design|traps|faults|decisions|house-style|dashboard)\.md\b",
         ),
         ("a conflict", r"^(?:<{7}|>{7}) "),
         ("a number that somebody could have", r"\+1[ -]?604[ -]?(?!555)\d{3}[ -]?\d{4}\b"),

@@ -13,28 +13,24 @@ import time
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import dramatiq
 
 from shared.accounts import resolution_of
 from shared.coordination.circuit import Probe
 from shared.coordination.guard import Entered
-from shared.domain.masking import mask_text
-from shared.domain.outcome import Suppressed, name_of
 from shared.domain.proof import ACCOUNT_PATIENCE_S, Asked, Pending, Proof, Unprovable, Verdict, judge
-from shared.domain.signature import failure_signature
-from shared.domain.states import Channel, DeliveryStatus, Lane
+from shared.domain.states import Channel, Lane
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
-from shared.ledger import chains, deliveries, proofs, receipts
+from shared.ledger import chains, proofs, receipts
 from shared.ledger.chains import SendContent
-from shared.ledger.db import POSTGRES_AWAY, Connection
-from shared.ledger.deliveries import Claim, Result
-from shared.ledger.proofs import ProofResult, ProvedBatch, UnsureDelivery
+from shared.ledger.db import POSTGRES_AWAY
+from shared.ledger.proofs import ProvedBatch
 from workers.actors.render import RenderError, renderer
 from workers.actors.senders import Sender, Senders
+from workers.actors.verdicts import Case, record_verdicts
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import PROVE_S, Message
 
@@ -50,15 +46,6 @@ _RUN_S = 20.0
 #: seconds between two looks of rows that wait for something of ours: a slot, an open circuit, settings.
 _SOON_S = 5.0
 _SETTINGS_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A row on its way through one look."""
-
-    batch: ProvedBatch
-    send: SendContent
-    row: UnsureDelivery
 
 
 class Prover:
@@ -95,14 +82,14 @@ class Prover:
 
     def _look(self) -> bool:
         """One round; False when nothing was due."""
-        by_account: dict[tuple[str, Channel], list[_Case]] = defaultdict(list)
+        by_account: dict[tuple[str, Channel], list[Case]] = defaultdict(list)
         for case in self._take():
             by_account[case.row.provider or "", case.row.channel].append(case)
         for (name, channel), cases in by_account.items():
             self._ask(self._senders.named(name, channel), cases)
         return bool(by_account)
 
-    def _take(self) -> Iterator[_Case]:
+    def _take(self) -> Iterator[Case]:
         left = _ROWS
         with self._runtime.ledger.autocommit() as connection:
             sends: dict[UUID, SendContent | None] = {}
@@ -115,12 +102,12 @@ class Prover:
                 send = sends.get(batch.send_id)
                 if send is not None:
                     left -= len(rows)
-                    yield from [_Case(batch, send, row) for row in rows]
+                    yield from [Case(batch, send, row) for row in rows]
 
-    def _ask(self, sender: Sender, cases: Sequence[_Case]) -> None:
+    def _ask(self, sender: Sender, cases: Sequence[Case]) -> None:
         """Look at rows of one provider, as many at a time as there are slots."""
-        ready: list[tuple[_Case, Message]] = []
-        found: list[tuple[_Case, Proof]] = []
+        ready: list[tuple[Case, Message]] = []
+        found: list[tuple[Case, Proof]] = []
         for case in cases:
             if case.row.credential != sender.provider.credential:
                 found.append((case, self._other_account(case)))
@@ -146,10 +133,10 @@ class Prover:
         self._settle(sender, [*answered, *later])
 
     def _call(
-        self, sender: Sender, entered: Entered, asked: Sequence[tuple[_Case, Message]]
-    ) -> list[tuple[_Case, Proof]]:
+        self, sender: Sender, entered: Entered, asked: Sequence[tuple[Case, Message]]
+    ) -> list[tuple[Case, Proof]]:
         """Ask the provider; what was not answered is looked at once its hold is over."""
-        found: list[tuple[_Case, Proof]] = []
+        found: list[tuple[Case, Proof]] = []
         failed = False
         try:
             with closing(self._answers(sender, [message for _, message in asked])) as answers:
@@ -170,19 +157,19 @@ class Prover:
     def _answers(self, sender: Sender, messages: Sequence[Message]) -> Generator[tuple[int, Proof] | None, None, None]:
         yield from sender.provider.prove(messages)
 
-    def _render(self, case: _Case) -> Message:
+    def _render(self, case: Case) -> Message:
         return renderer(case.send, case.row.channel, default_sender=self._runtime.settings.email_from)(case.row)
 
     @staticmethod
-    def _other_account(case: _Case) -> Proof:
+    def _other_account(case: Case) -> Proof:
         """Only the account that was called can tell; the one set up now would know of nothing."""
         if (datetime.now(UTC) - case.row.attempt_at).total_seconds() < ACCOUNT_PATIENCE_S:
             return Pending("the provider's account is not set up here now", _SETTINGS_S)
         return Unprovable("it was sent through another account than the one set up now: look there")
 
-    def _settle(self, sender: Sender, found: Iterable[tuple[_Case, Proof]]) -> None:
+    def _settle(self, sender: Sender, found: Iterable[tuple[Case, Proof]]) -> None:
         now = datetime.now(UTC)
-        by_batch: dict[ProvedBatch, list[tuple[_Case, Verdict]]] = defaultdict(list)
+        by_batch: dict[ProvedBatch, list[tuple[Case, Verdict]]] = defaultdict(list)
         for case, proof in found:
             row = case.row
             resolution = resolution_of(self._runtime.settings, row.provider or "")
@@ -192,115 +179,7 @@ class Prover:
             verdict = judge(proof, resolution, asked, sender.policy, now=now, jitter=jitter)
             by_batch[case.batch].append((case, verdict))
         for batch, judged in by_batch.items():
-            with self._runtime.ledger.transaction() as connection:
-                checked = [(case, _unless_of_another(connection, case, verdict)) for case, verdict in judged]
-                self._record(connection, sender, batch, checked)
-
-    def _record(
-        self, connection: Connection, sender: Sender, batch: ProvedBatch, judged: Sequence[tuple[_Case, Verdict]]
-    ) -> None:
-        results = [self._result(connection, sender, case, verdict) for case, verdict in judged]
-        for result in proofs.record(connection, batch, results):
-            if result.became is DeliveryStatus.SENT:
-                # Parked meanwhile, or settled: that it was taken is true all the same.
-                _record_late(connection, batch, result)
-        suppressed = [case for case, verdict in judged if isinstance(verdict.outcome, Suppressed)]
-        for case in suppressed:
-            deliveries.suppress(
-                connection,
-                tenant_id=case.send.tenant_id,
-                channel=case.row.channel,
-                addresses=[case.row.address],
-                reason=f"refused by {sender.provider.name}",
-            )
-        for result in results:
-            if result.prove_at is None:
-                _log.info(
-                    "delivery_proved",
-                    extra={
-                        "send_id": str(batch.send_id),
-                        "row_no": result.row.row_no,
-                        "became": result.became.value,
-                        "code": result.code,
-                    },
-                )
-
-    def _result(self, connection: Connection, sender: Sender, case: _Case, verdict: Verdict) -> ProofResult:
-        detail = mask_text(verdict.detail)
-        signature = None
-        if verdict.outcome is not None:
-            failure = failure_signature(
-                channel=case.row.channel.value,
-                provider=sender.provider.name,
-                outcome_class=name_of(verdict.outcome),
-                code=verdict.code,
-                detail=detail,
-            )
-            deliveries.note_failure_group(
-                connection,
-                failure,
-                channel=case.row.channel,
-                provider=sender.provider.name,
-                outcome=name_of(verdict.outcome),
-            )
-            signature = failure.id
-        return ProofResult(
-            row=case.row,
-            became=verdict.status,
-            uses_attempt=verdict.uses_attempt,
-            next_attempt_at=verdict.next_attempt_at,
-            prove_at=verdict.prove_at,
-            saw_absence=verdict.saw_absence,
-            ref=verdict.ref,
-            receipt=verdict.receipt,
-            outcome=_outcome_name(verdict),
-            code=verdict.code,
-            detail=detail,
-            signature=signature,
-            evidence={key: mask_text(value) for key, value in verdict.evidence.items()},
-        )
-
-
-def _outcome_name(verdict: Verdict) -> str:
-    """The outcome that the attempt's row carries: what the call in question turned out to have come to."""
-    if verdict.outcome is not None:
-        return name_of(verdict.outcome)
-    match verdict.status:
-        case DeliveryStatus.SENT:
-            return "accepted"
-        case DeliveryStatus.UNSURE:
-            return "ambiguous"
-        case _:
-            return "transient"  # absent: surely not taken
-
-
-def _unless_of_another(connection: Connection, case: _Case, verdict: Verdict) -> Verdict:
-    """A message found by its looks may be another delivery's; where a receipt says so, nothing is proved."""
-    if verdict.ref is None or not receipts.is_of_another(
-        connection, ref=verdict.ref, send_id=case.batch.send_id, row_no=case.row.row_no
-    ):
-        return verdict
-    return Verdict(DeliveryStatus.UNSURE, "unprovable", "the only message like it is another delivery's")
-
-
-def _record_late(connection: Connection, batch: ProvedBatch, result: ProofResult) -> None:
-    row = result.row
-    claim = Claim(batch.send_id, row.channel, row.claim_id, row.attempt_at, row.provider or "unknown")
-    late = Result(
-        row_no=row.row_no,
-        batch_no=batch.batch_no,
-        became=DeliveryStatus.SENT,
-        uses_attempt=True,
-        next_attempt_at=None,
-        ref=result.ref,
-        outcome=result.outcome,
-        code=result.code,
-        detail=None,
-        signature=None,
-        ended_at=datetime.now(UTC),
-        evidence=result.evidence,
-    )
-    deliveries.record_late(connection, claim, late, late_claim=uuid4())
+            record_verdicts(self._runtime.ledger, batch, judged, provider=sender.provider.name)
 
 
 def register(broker: Broker, runtime: Runtime) -> None:
