@@ -11,6 +11,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
+from admin.api.books import Books
 from admin.api.limits import MAX_NAME_CHARS, MAX_PARAMS, MAX_REFERENCE_CHARS
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 
@@ -163,47 +164,6 @@ class SendAccepted(BaseModel):
     valid_until: datetime | None
     notes: list[str] = Field(description="What a person should know, such as a send_at in the past.")
     links: SendLinks
-
-
-class OwedWhere(BaseModel):
-    """Where the owed deliveries are and what they wait for; the counts sum to `owed`."""
-
-    ready: int = Field(description="May be sent now.")
-    in_hand: int = Field(description="In a call to the provider.")
-    backoff: int = Field(description="Wait for their next try.")
-    backoff_until: datetime | None = Field(description="When the first of them is tried again.")
-    gate: int = Field(description="The provider told us to slow down.")
-    circuit: int = Field(description="The provider does not work at the moment.")
-    isolated: int = Field(description="The provider is not set up right; its operators know.")
-    hold: int = Field(description="An operator stopped the provider.")
-    cap: int = Field(description="As many calls as the provider may be given are in flight.")
-    paused: int = Field(description="The send is paused.")
-    scheduled: int = Field(description="The send's time is to come.")
-    proving: int = Field(description="The outcome of their last call is being found out.")
-
-
-class Books(BaseModel):
-    """
-    Where every accepted delivery of a channel is.
-
-    accepted = sent + failed + dead_lettered + suppressed + cancelled + expired + unsure + owed, at every moment.
-    """
-
-    accepted: int
-    sent: int
-    failed: int
-    dead_lettered: int
-    suppressed: int
-    cancelled: int
-    expired: int
-    unsure: int
-    owed: int = Field(description="Not settled: waiting + sending + retrying + proving.")
-    waiting: int
-    sending: int
-    retrying: int
-    proving: int = Field(description="In a call whose outcome is being found out; `unsure` once nobody can.")
-    owed_where: OwedWhere
-    unaccounted: int = Field(description="accepted less all of the above; anything but 0 is a fault of ours.")
 
 
 class SendSummary(BaseModel):

@@ -10,13 +10,12 @@ from pydantic import BaseModel
 
 from admin.api.accept import accept, enqueue_ingest, links_of
 from admin.api.body import read_model, spooled_body
+from admin.api.books import Books, OwedWhere
 from admin.api.limits import MAX_IDEMPOTENCY_KEY_CHARS
 from admin.api.operations import operation
 from admin.api.paging import SendQuery, decode_send_cursor, encode_cursor
 from admin.api.schemas import (
-    Books,
     Counts,
-    OwedWhere,
     RescheduleRequest,
     SendAccepted,
     SendPage,
