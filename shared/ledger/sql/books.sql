@@ -1,38 +1,42 @@
 -- name: select_book_sums
 -- The books of the whole service, or of one send: per mode, channel and status of the send, a sum over the batches, and
--- for sends whose batches retention has removed the totals written down at their end.
-WITH chosen AS (
-    SELECT id, mode, status, accepted, settled_counts FROM send
-    WHERE %(send_id)s::uuid IS NULL OR id = %(send_id)s
-), counted AS (
-    SELECT b.send_id, b.channel,
-           sum(b.owed) AS waiting, sum(b.sending) AS sending, sum(b.retrying) AS retrying, sum(b.proving) AS proving,
-           sum(b.sent) AS sent, sum(b.failed) AS failed, sum(b.dead_lettered) AS dead_lettered,
-           sum(b.unsure - b.proving) AS unsure, sum(b.suppressed) AS suppressed, sum(b.cancelled) AS cancelled,
-           sum(b.expired) AS expired,
-           sum(CASE WHEN b.holder IS NULL AND b.due_at > now() THEN b.owed ELSE 0 END) AS later,
-           min(b.due_at) FILTER (WHERE b.holder IS NULL AND b.due_at > now()) AS next_at
-    FROM batch b
-    WHERE %(send_id)s::uuid IS NULL OR b.send_id = %(send_id)s
-    GROUP BY b.send_id, b.channel
-), per_send AS (
-    SELECT s.mode, s.status, a.key AS channel, a.value::int AS accepted, c.next_at,
-           CASE WHEN c.send_id IS NULL THEN coalesce(s.settled_counts -> a.key, '{}'::jsonb)
-                ELSE to_jsonb(c) - 'send_id' - 'channel' - 'next_at' END AS counts
-    FROM chosen s
-    CROSS JOIN LATERAL jsonb_each_text(s.accepted) AS a
-    LEFT JOIN counted c ON c.send_id = s.id AND c.channel = a.key
-), totals AS (
-    SELECT p.mode, p.status, p.channel, n.key, sum(n.value::bigint) AS value
-    FROM per_send p CROSS JOIN LATERAL jsonb_each_text(p.counts) AS n
-    GROUP BY 1, 2, 3, 4
-)
-SELECT p.mode, p.channel, p.status, sum(p.accepted)::bigint, min(p.next_at),
-       coalesce((SELECT jsonb_object_agg(t.key, t.value) FROM totals t
-                 WHERE t.mode = p.mode AND t.status = p.status AND t.channel = p.channel), '{}'::jsonb)
-FROM per_send p
-GROUP BY p.mode, p.channel, p.status
-ORDER BY p.mode, p.channel, p.status
+-- for sends whose batches retention has removed the totals written down at their end. Batches are found send by send,
+-- by key: no plan can go wrong by joining all with all.
+SELECT s.mode, a.key AS channel, s.status, sum(a.value::bigint)::bigint AS accepted, min(c.next_at) AS next_at,
+       jsonb_build_object(
+           'waiting', coalesce(sum(coalesce(c.waiting, (s.settled_counts -> a.key ->> 'waiting')::bigint)), 0),
+           'sending', coalesce(sum(coalesce(c.sending, (s.settled_counts -> a.key ->> 'sending')::bigint)), 0),
+           'retrying', coalesce(sum(coalesce(c.retrying, (s.settled_counts -> a.key ->> 'retrying')::bigint)), 0),
+           'proving', coalesce(sum(coalesce(c.proving, (s.settled_counts -> a.key ->> 'proving')::bigint)), 0),
+           'sent', coalesce(sum(coalesce(c.sent, (s.settled_counts -> a.key ->> 'sent')::bigint)), 0),
+           'failed', coalesce(sum(coalesce(c.failed, (s.settled_counts -> a.key ->> 'failed')::bigint)), 0),
+           'dead_lettered', coalesce(sum(coalesce(c.dead_lettered, (s.settled_counts -> a.key ->> 'dead_lettered')::bigint)), 0),
+           'unsure', coalesce(sum(coalesce(c.unsure, (s.settled_counts -> a.key ->> 'unsure')::bigint)), 0),
+           'suppressed', coalesce(sum(coalesce(c.suppressed, (s.settled_counts -> a.key ->> 'suppressed')::bigint)), 0),
+           'cancelled', coalesce(sum(coalesce(c.cancelled, (s.settled_counts -> a.key ->> 'cancelled')::bigint)), 0),
+           'expired', coalesce(sum(coalesce(c.expired, (s.settled_counts -> a.key ->> 'expired')::bigint)), 0),
+           'later', coalesce(sum(c.later), 0)) AS counts
+FROM send s
+CROSS JOIN LATERAL jsonb_each_text(s.accepted) AS a
+LEFT JOIN LATERAL (
+    SELECT sum(owed) AS waiting,
+           sum(sending) AS sending,
+           sum(retrying) AS retrying,
+           sum(proving) AS proving,
+           sum(sent) AS sent,
+           sum(failed) AS failed,
+           sum(dead_lettered) AS dead_lettered,
+           sum(unsure - proving) AS unsure,
+           sum(suppressed) AS suppressed,
+           sum(cancelled) AS cancelled,
+           sum(expired) AS expired,
+           sum(CASE WHEN holder IS NULL AND due_at > now() THEN owed ELSE 0 END) AS later,
+           min(due_at) FILTER (WHERE holder IS NULL AND due_at > now()) AS next_at
+    FROM batch WHERE batch.send_id = s.id AND batch.channel = a.key
+) AS c ON true
+WHERE %(send_id)s::uuid IS NULL OR s.id = %(send_id)s
+GROUP BY s.mode, a.key, s.status
+ORDER BY s.mode, a.key, s.status
 
 -- name: find_sends_out_of_balance
 -- Sends whose batches, or whose written totals, do not sum to what was accepted.
@@ -62,17 +66,32 @@ WITH counted AS (
         ('cancelled', b.cancelled), ('expired', b.expired)) AS n (state, counted)
     WHERE b.send_id = %(send_id)s
 ), actual AS (
-    SELECT b.batch_no, d.status AS state, count(*)::int AS rows
+    SELECT b.batch_no, b.first_row, b.last_row, d.status AS state, count(*)::int AS rows
     FROM batch b
     CROSS JOIN LATERAL (
         SELECT status FROM delivery WHERE send_id = %(send_id)s AND row_no BETWEEN b.first_row AND b.last_row OFFSET 0
     ) AS d
     WHERE b.send_id = %(send_id)s
-    GROUP BY b.batch_no, d.status
-), differing AS (
+    GROUP BY b.batch_no, b.first_row, b.last_row, d.status
+), differing AS (  -- without a join of the two sides, for which no plan could be trusted
     SELECT c.batch_no, c.first_row, c.last_row, c.state
-    FROM counted c LEFT JOIN actual a ON a.batch_no = c.batch_no AND a.state = c.state
-    WHERE c.counted <> coalesce(a.rows, 0)
+    FROM (
+        SELECT batch_no, first_row, last_row, state, sum(counted) AS counted, sum(rows) AS rows
+        FROM (
+            SELECT batch_no, first_row, last_row, state, counted, 0 AS rows FROM counted
+            UNION ALL
+            SELECT batch_no, first_row, last_row, state, 0, rows FROM actual
+        ) AS both_sides
+        GROUP BY batch_no, first_row, last_row, state
+    ) AS c
+    WHERE c.counted <> c.rows
+), gap AS (
+    SELECT before + 1 AS first_row, first_row - 1 AS last_row
+    FROM (SELECT first_row, coalesce(lag(last_row) OVER (ORDER BY first_row), 0) AS before
+          FROM batch WHERE send_id = %(send_id)s) AS ordered
+    WHERE first_row > before + 1
+    UNION ALL
+    SELECT max(last_row) + 1, 2147483647 FROM batch WHERE send_id = %(send_id)s HAVING count(*) > 0
 ), named AS (
     SELECT d.row_no, 'its batch does not count it as ' || d.status AS why
     FROM differing x JOIN delivery d
@@ -84,9 +103,8 @@ WITH counted AS (
     WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.send_id = %(send_id)s AND d.row_no = r.row_no)
     UNION
     SELECT d.row_no, 'it has no batch'
-    FROM delivery d
-    WHERE d.send_id = %(send_id)s
-      AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = %(send_id)s AND d.row_no BETWEEN b.first_row AND b.last_row)
-      AND EXISTS (SELECT 1 FROM batch b WHERE b.send_id = %(send_id)s)
+    FROM gap CROSS JOIN LATERAL (
+        SELECT row_no FROM delivery WHERE send_id = %(send_id)s AND row_no BETWEEN gap.first_row AND gap.last_row
+    ) AS d
 )
 SELECT row_no, why FROM named ORDER BY row_no LIMIT %(limit)s

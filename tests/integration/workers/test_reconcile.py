@@ -10,7 +10,8 @@ from shared.coordination.circuit import Circuit
 from shared.coordination.gate import Gate
 from shared.domain.states import Lane, SendStatus
 from shared.jobs import QueueName
-from shared.ledger import recovery
+from shared.ledger import batches, chains, recovery
+from shared.ledger.chains import ChainKey
 from shared.ledger.db import Ledger
 from shared.ledger.recovery import Pass
 from tests.integration.workers.conftest import MakeWorker
@@ -303,3 +304,31 @@ def test_what_a_fault_of_ours_breaks_is_set_aside_until_the_reconciler_frees_it_
     assert batch(ledger, send.id, 0)["recovery_count"] == 1
     worker.work_off()
     assert counts(ledger, send.id) == {"unsure": 10, "sent": 40}
+
+
+def test_a_chain_that_was_taken_away_leases_nothing_and_gives_nothing_back_of_its_successor(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    """The successor works in the same process, under the same number: only the message's token tells them apart."""
+    send = make_send(ledger, count=50, status=SENDING)
+    key, identity = ChainKey(send.id, send.channel, 0), worker.runtime.lease.worker
+    worker.start(send)
+    old = scalar(ledger, "SELECT token FROM chain")
+    with ledger.autocommit() as connection:
+        assert chains.begin(connection, key, token=old, worker=identity)
+        assert len(batches.lease(connection, key, worker=identity, limit=1, token=old)) == 1
+        connection.execute(
+            "UPDATE batch SET leased_at = now() - interval '11 minutes', progress_at = now() - interval '11 minutes'"
+            " WHERE holder IS NOT NULL"
+        )
+    worker.reconcile()
+    new = scalar(ledger, "SELECT token FROM chain")
+    assert new != old
+    with ledger.autocommit() as connection:
+        assert chains.begin(connection, key, token=new, worker=identity)
+        [leased] = batches.lease(connection, key, worker=identity, limit=1, token=new)
+        assert batches.lease(connection, key, worker=identity, limit=9, token=old) == []
+        batches.release(connection, key, worker=identity, token=old)
+        assert batch(ledger, send.id, leased.batch_no)["holder"] == identity
+        batches.release(connection, key, worker=identity, token=new)
+    assert batch(ledger, send.id, leased.batch_no)["holder"] is None
