@@ -112,7 +112,9 @@ def test_conditions_choose_the_first_branch_that_holds() -> None:
     assert shown == ["V", "G", "N", "E"]
 
 
-@pytest.mark.parametrize("value", [None, "", "  ", 0, False, "0", "0.00", "-0", "0e3", "false", "FALSE", Decimal("0.0")])
+@pytest.mark.parametrize(
+    "value", [None, "", "  ", 0, False, "0", "0.00", "-0", "0e3", "false", "FALSE", Decimal("0.0")]
+)
 def test_a_condition_is_false_for_nothing_zero_and_false_also_as_a_csv_spells_them(value: object) -> None:
     assert text("{% if v %}yes{% else %}no{% endif %}").render({"v": value}) == "no"
 
