@@ -5,6 +5,7 @@ The fault suite: `make chaos`, or `make chaos SCENARIO=kills SEED=7 TIMES=3 LENG
 """
 
 import argparse
+import math
 import sys
 import time
 
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", default=str(int(time.time())), help="decides every schedule; default: the time")
     parser.add_argument("--times", type=int, default=1, help="how often, with seeds SEED, SEED.2, …")
     parser.add_argument("--length", choices=("short", "full"), default="full")
+    parser.add_argument("--patience", type=float, default=math.inf, help="shortens every wait for the end, seconds")
     parser.add_argument("--list", action="store_true", help="say what there is")
     asked = parser.parse_args()
     if asked.list:
@@ -33,7 +35,9 @@ def main() -> int:
     try:
         for n in range(asked.times):
             seed = asked.seed if n == 0 else f"{asked.seed}.{n + 1}"
-            for ended in run_all(tether, asked.scenario or list(SCENARIOS), seed=seed, size=size):
+            for ended in run_all(
+                tether, asked.scenario or list(SCENARIOS), seed=seed, size=size, patience_s=asked.patience
+            ):
                 if ended.found is not None:
                     print(f"passed {ended.scenario.name} SEED={seed} {as_line(ended.found)}", flush=True)
                 else:

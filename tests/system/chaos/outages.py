@@ -33,7 +33,7 @@ def outage(stage: Stage, size: Size) -> Found:
     return judge(stage, since=since, in_doubt=CAP, attempts=3)
 
 
-@scenario()
+@scenario(nightly=True)
 def refusals(stage: Stage, size: Size) -> Found:
     """
     The provider answers 503 for 11 s in the middle of a send of 2,000.
@@ -76,9 +76,9 @@ def cut_lines(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.provider.behave(faults=[{"kind": "cut", "share": 0.1}], lookup="down")
-    stage.submit(size.pick(short=500, full=2_000))
+    stage.submit(size.pick(short=400, full=2_000))
     get_going(stage, accepted=200)
-    play(stage, [event(5.0, "provider", faults=[{"kind": "cut", "share": 0.1}])])
+    play(stage, [event(size.pick(short=3, full=10), "provider", faults=[{"kind": "cut", "share": 0.1}])])
     settle(stage, within_s=240)
     assert stage.did("cut") > 0
     found = judge(stage, since=since, in_doubt=stage.did("cut"))
@@ -109,16 +109,17 @@ def storms(stage: Stage, size: Size) -> Found:
     (CHES_TIMEOUT_MS 3000; a dripping answer was accepted, a hanging call was not).
     """
     since = time.monotonic()
-    stage.submit(size.pick(short=2_000, full=5_000))
+    stage.pace(100)
+    stage.submit(size.pick(short=1_500, full=5_000))
     get_going(stage, accepted=100)
-    throttle = {"kind": "status", "status": 429, "headers": {"Retry-After": "3"}}
+    throttle = {"kind": "status", "status": 429, "headers": {"Retry-After": "2"}}
     play(
         stage,
         [
-            *during(0.2, 4.2, "provider", faults=[throttle]),
-            *during(6.0, 7.0, "provider", faults=[{"kind": "status", "status": 503, "share": 0.5}]),
-            *during(9.5, 10.0, "provider", faults=[{"kind": "hang", "share": 0.2}]),
-            *during(15.0, 16.0, "provider", faults=[{"kind": "drip", "share": 0.2, "every_ms": 100}]),
+            *during(0.2, 3.2, "provider", faults=[throttle]),
+            *during(4.5, 5.5, "provider", faults=[{"kind": "status", "status": 503, "share": 0.5}]),
+            *during(8.0, 8.5, "provider", faults=[{"kind": "hang", "share": 0.2}]),
+            *during(12.0, 13.0, "provider", faults=[{"kind": "drip", "share": 0.2, "every_ms": 100}]),
         ],
     )
     settle(stage, within_s=240)
@@ -137,7 +138,7 @@ def deploys(stage: Stage, size: Size) -> Found:
     up no attempts.
     """
     since = time.monotonic()
-    rounds = size.pick(short=2, full=5)
+    rounds = size.pick(short=1, full=5)
     stage.submit(size.pick(short=2_000, full=3_000))
     get_going(stage, accepted=100)
     deploys = [each for n in range(rounds) for each in roll(0.5 + 10 * n, every_s=1.2)]

@@ -17,7 +17,8 @@ def postgres_crashes(stage: Stage, size: Size) -> Found:
     Guards: an outcome that was undone leaves its row `sending`, which nobody sends again; renewals go on afterwards.
     """
     since = time.monotonic()
-    stage.submit(size.pick(short=2_000, full=5_000))
+    stage.pace(100)
+    stage.submit(size.pick(short=1_500, full=5_000))
     get_going(stage, accepted=200)
     play(stage, [event(4.0 * n, "postgres_crash") for n in range(3)])
     settle(stage, within_s=240)

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from tests.support.processes import CHECKOUT
 
-#: ms; with the cap below, how fast a healthy provider lets a send go
+#: ms; with the cap of the stage, how fast a healthy provider lets a send go
 LATENCY_MS = 50
-HEALTHY: Mapping[str, Any] = {"latency_ms": LATENCY_MS, "faults": [], "listening": True, "lookup": "ok"}
+HEALTHY: Mapping[str, Any] = {"faults": [], "listening": True, "lookup": "ok"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class Provider(Protocol):
         """Change how it answers from now on; without arguments it is healthy again."""
         ...
 
+    def pace(self, latency_ms: int) -> None:
+        """How long it takes for an answer while it is healthy; for the next `behave`."""
+        ...
+
     def counts(self) -> Counts: ...
 
 
@@ -51,6 +55,7 @@ class ChesProcess:
 
     def __init__(self, port: int, orders_port: int) -> None:
         self._url, self._orders = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{orders_port}"
+        self._latency_ms = LATENCY_MS
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -63,7 +68,10 @@ class ChesProcess:
         }
 
     def behave(self, **changes: Any) -> None:
-        self._ask("/mode", {**HEALTHY, **changes})
+        self._ask("/mode", {**HEALTHY, "latency_ms": self._latency_ms, **changes})
+
+    def pace(self, latency_ms: int) -> None:
+        self._latency_ms = latency_ms
 
     def counts(self) -> Counts:
         answer = self._ask("/counts", None)

@@ -4,6 +4,7 @@ import time
 
 from tests.system.chaos.events import during, event, let_pass, play
 from tests.system.chaos.outages import get_going
+from tests.system.chaos.provider import LATENCY_MS
 from tests.system.chaos.scenario import Size, scenario
 from tests.system.chaos.stage import CAP, Stage
 from tests.system.chaos.verdict import Found, judge, settle
@@ -29,20 +30,20 @@ def flushes(stage: Stage, size: Size) -> Found:
     return judge(stage, since=since, in_doubt=0)
 
 
-def _goes_on(stage: Stage, size: Size, what: str, *, seconds: float, **arguments: bool) -> Found:
+def _goes_on(stage: Stage, size: Size, what: str, *, seconds: int, **arguments: bool) -> Found:
     """A fault of Redis in the middle of a send, which goes on meanwhile."""
     since = time.monotonic()
-    stage.submit(size.pick(short=2_000, full=5_000))
-    get_going(stage, accepted=200)
-    stage.provider.behave(latency_ms=200)
+    stage.pace(150)
+    stage.submit(size.pick(short=1_500, full=5_000))
+    get_going(stage, accepted=100)
     begin, end = during(0.0, seconds, what, **arguments)
     play(stage, [begin])
-    let_pass(stage, 5.0)
+    let_pass(stage, 4.0)
     before = stage.accepted()
-    let_pass(stage, seconds - 5.0)
+    let_pass(stage, seconds - 4.0)
     moved = stage.accepted() - before
     play(stage, [event(0.0, end.what)])
-    stage.provider.behave()
+    stage.pace(LATENCY_MS)
     settle(stage, within_s=180)
     assert moved > 0, "nothing was sent while Redis was away"
     peak = stage.provider.counts().number("peak")
@@ -58,14 +59,14 @@ def redis_stopped(stage: Stage, size: Size) -> Found:
 
 @scenario()
 def redis_full(stage: Stage, size: Size) -> Found:
-    """Redis is out of memory for 10 s: it refuses every command that writes."""
-    return _goes_on(stage, size, "redis_fill", seconds=10)
+    """Redis is out of memory for 10 s (7 in the short form): it refuses every command that writes."""
+    return _goes_on(stage, size, "redis_fill", seconds=size.pick(short=7, full=10))
 
 
-@scenario()
+@scenario(nightly=True)
 def redis_read_only(stage: Stage, size: Size) -> Found:
-    """Redis is a read-only replica for 10 s, as in a failover."""
-    return _goes_on(stage, size, "redis_demote", seconds=10)
+    """Redis is a read-only replica for 10 s (7 in the short form), as in a failover."""
+    return _goes_on(stage, size, "redis_demote", seconds=size.pick(short=7, full=10))
 
 
 @scenario()
@@ -78,14 +79,15 @@ def lost_acks(stage: Stage, size: Size) -> Found:
     ends a chain.
     """
     since = time.monotonic()
-    stage.submit(size.pick(short=2_000, full=5_000))
+    stage.pace(100)
+    stage.submit(size.pick(short=1_500, full=5_000))
     stage.submit(*[1] * 10)
     get_going(stage, accepted=100)
-    hangs = [event(6.0 * n, "redis_hang", seconds=4) for n in range(size.pick(short=2, full=5))]
+    hangs = [event(6.0 * n, "redis_hang", seconds=4) for n in range(size.pick(short=1, full=5))]
     long_one = event(6.0 * len(hangs), "redis_hang", seconds=10)
     play(stage, [*hangs, long_one])
     stage.submit(*[1] * 5)
-    let_pass(stage, 11.0)
+    let_pass(stage, 10.0)
     settle(stage, within_s=180)
     return judge(stage, since=since, in_doubt=0)
 

@@ -1,5 +1,6 @@
 """Run scenarios, those with the same needs on one fleet; a scenario that fails takes its fleet with it."""
 
+import math
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -31,8 +32,8 @@ class Ended:
 class Stages:
     """Keeps one stage at a time."""
 
-    def __init__(self, tether: Tether) -> None:
-        self._tether = tether
+    def __init__(self, tether: Tether, *, patience_s: float = math.inf) -> None:
+        self._tether, self._patience_s = tether, patience_s
         self._stack = ExitStack()
         self._stage: Stage | None = None
         self._needs: Any = None
@@ -46,6 +47,7 @@ class Stages:
                 stage(self._tether, seed=seed, settings=scenario.settings, provider=provider)
             )
             self._needs = scenario.needs
+        self._stage.patience_s = self._patience_s
         self._stage.fleet.wait_until_ready()
         return self._stage
 
@@ -71,9 +73,11 @@ def run_one(stages: Stages, scenario: Scenario, *, seed: str, size: Size) -> Fou
         raise
 
 
-def run_all(tether: Tether, names: Iterable[str], *, seed: str, size: Size) -> Iterator[Ended]:
+def run_all(
+    tether: Tether, names: Iterable[str], *, seed: str, size: Size, patience_s: float = math.inf
+) -> Iterator[Ended]:
     """Run these scenarios, those with equal needs together, whatever becomes of each."""
-    stages = Stages(tether)
+    stages = Stages(tether, patience_s=patience_s)
     try:
         for scenario in sorted((SCENARIOS[name] for name in names), key=lambda each: each.needs):
             say(f"{scenario.name} SEED={seed}: {scenario.summary}")

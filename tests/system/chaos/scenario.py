@@ -16,17 +16,23 @@ class Size:
     full: bool
 
     def pick(self, *, short: int, full: int) -> int:
+        """One of two numbers."""
         return full if self.full else short
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """`needs`: "ches" or "smtp" as provider, and settings on top of the short ones. Equal needs share a fleet."""
+    """
+    `provider` is "ches" or "smtp"; `settings` come on top of the short ones. Equal needs share a fleet.
+
+    `nightly`: no part of what runs with every change.
+    """
 
     name: str
     run: Run
     provider: str = "ches"
     settings: Mapping[str, str] = field(default_factory=dict)
+    nightly: bool = False
 
     @property
     def needs(self) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -41,12 +47,14 @@ class Scenario:
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(*, provider: str = "ches", settings: Mapping[str, str] | None = None) -> Callable[[Run], Run]:
+def scenario(
+    *, provider: str = "ches", settings: Mapping[str, str] | None = None, nightly: bool = False
+) -> Callable[[Run], Run]:
     """Register a function under its own name, with dashes."""
 
     def register(run: Run) -> Run:
         name = getattr(run, "__name__", "").replace("_", "-")
-        SCENARIOS[name] = Scenario(name, run, provider, settings or {})
+        SCENARIOS[name] = Scenario(name, run, provider, settings or {}, nightly)
         return run
 
     return register

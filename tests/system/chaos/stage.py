@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import random
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ from shared.domain.states import Mode
 from shared.ledger import tenants
 from shared.ledger.db import Ledger
 from tests.system.chaos.fleet import MEMBERS, Fleet
-from tests.system.chaos.provider import Counts, Provider, ches_process
+from tests.system.chaos.provider import LATENCY_MS, Counts, Provider, ches_process
 from tests.system.chaos.stores import Stores, stores
 
 #: What would take minutes otherwise, each far above what it must exceed: a lease its renewal, a heartbeat its beat
@@ -61,7 +62,7 @@ class Stage:
     """
     One fleet over one database. Scenarios follow each other on it; each looks at its own sends alone.
 
-    `before` is what the provider had done when the scenario began.
+    `before` is what the provider had done when the scenario began. `patience_s` shortens every wait for the end.
     """
 
     stores: Stores
@@ -71,17 +72,23 @@ class Stage:
     key: str
     rng: random.Random
     before: Counts
+    patience_s: float = math.inf
     sends: list[Submitted] = field(default_factory=list)
     number: int = 0
 
     def begin(self, seed: str) -> None:
         """Forget the scenario before."""
-        self.provider.behave()
+        self.pace(LATENCY_MS)
         self.rng = random.Random(seed)
         self.sends.clear()
         self.fleet.deaths.clear()
         self.number += 1
         self.before = self.provider.counts()
+
+    def pace(self, latency_ms: int) -> None:
+        """Let a healthy provider take so long for an answer: faults strike a send that goes on long enough."""
+        self.provider.pace(latency_ms)
+        self.provider.behave()
 
     def submit(self, *counts: int) -> list[Submitted]:
         """Hand in a send to so many recipients for each count, who get nothing else."""

@@ -15,7 +15,7 @@ from tests.system.chaos.stage import Stage
 
 #: s; what a provider knows is looked up after half a minute and absence counts after ten: rows age by this
 _AGE_S = 900
-_AGE_EVERY_S = 4.0
+_AGE_EVERY_S = 2.0
 
 _OPEN = "SELECT count(*) FROM send WHERE status NOT IN ('completed', 'cancelled')"
 _AGE_BATCHES = """
@@ -71,7 +71,7 @@ def settle(stage: Stage, *, within_s: float) -> None:
         return False
 
     try:
-        wait_until(over, timeout=within_s, what="every send to be over")
+        wait_until(over, timeout=min(within_s, stage.patience_s), what="every send to be over")
     except AssertionError as error:
         raise AssertionError(f"{error}: {_what_is_open(stage)}") from None
 
