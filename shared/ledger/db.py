@@ -67,8 +67,9 @@ class Ledger:
     """
     The pool of one process.
 
-    `patience_s` is how long a caller waits for a connection. Connections are checked before use (a restarted Postgres costs nobody an error), rolled back and reset
-    after it. `transaction()` commits at the end of its block and rolls back on an exception.
+    `patience_s` is how long a caller waits for a connection. Connections are checked before use (a restarted
+    Postgres costs nobody an error), rolled back and reset after it. `transaction()` commits at the end of its
+    block and rolls back on an exception.
     """
 
     def __init__(self, url: str, *, size: int, name: str, patience_s: float = 10.0) -> None:

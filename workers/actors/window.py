@@ -76,6 +76,7 @@ class Window:
     _successes: int = 0
     _failures: int = 0
     _calls: int = 0
+    _calling: bool = False
     _told: dict[int, Outcome] = field(default_factory=dict)
     _group_since: float = 0.0
     _record_at: float = 0.0
@@ -99,8 +100,10 @@ class Window:
             try:
                 messages.append(self.render(row))
                 calls.append(row)
-            except RenderError as error:
-                self._settle(row, Permanent(Scope.MESSAGE, "render_failed", str(error)), called=False)
+            except (RenderError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+                # One row that cannot be rendered, by whatever mistake of ours, must not keep the others.
+                detail = str(error) if isinstance(error, RenderError) else type(error).__name__
+                self._settle(row, Permanent(Scope.MESSAGE, "render_failed", detail), called=False)
         if not self.runtime.lease.holds(self.worker):
             # Somebody else may hold these rows by now: the last look before the first byte.
             for row in calls:
@@ -110,6 +113,7 @@ class Window:
         self._record_all()
 
     def _call(self, rows: Sequence[ClaimedDelivery], messages: Sequence[Message]) -> None:
+        self._calling = True
         waiting = dict(enumerate(rows))
         cut = "the adapter failed; see the log"
         try:
@@ -277,15 +281,17 @@ class Window:
         """
         Leave no row of a window that ended in an exception `sending`: nobody else may touch it while we live.
 
-        What is known is recorded if it can be; for the rest a call may have been made, so it becomes unsure.
+        What is known is recorded if it can be; for the rest a call may have been made, so it becomes unsure. Before
+        the first call everything is given back as it was.
         Rows that were recorded in time are no longer under the claim, and stay as they are.
         """
         with suppress(psycopg.DataError, psycopg.IntegrityError):
             for result in deliveries.record(connection, self.claim, self._results):
                 deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
         self._results = []
+        unknown = Ambiguous("not_recorded", "the outcome could not be recorded; see the log")
         for row in self._rows:
-            self._settle(row, Ambiguous("not_recorded", "the outcome could not be recorded; see the log"), called=False)
+            self._settle(row, unknown if self._calling else NotAttempted("failed before the call"), called=False)
         deliveries.record(connection, self.claim, self._results)
 
     def _record_around(self, connection: Connection, results: Sequence[Result]) -> None:

@@ -166,6 +166,7 @@ def waits_for_a_lock(ledger: Ledger) -> bool:
         scalar(
             ledger,
             "SELECT count(*) FROM pg_stat_activity"
-            " WHERE wait_event_type = 'Lock' AND datname = current_database() AND query LIKE '%%FOR NO KEY UPDATE OF b'",
+            " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            " AND query LIKE '%%FOR NO KEY UPDATE OF b'",
         )
     )

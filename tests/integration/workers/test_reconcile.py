@@ -2,6 +2,7 @@
 
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 import redis
 
@@ -286,16 +287,23 @@ def test_what_a_fault_of_ours_breaks_is_set_aside_until_the_reconciler_frees_it_
 ) -> None:
     worker = make_worker(window_max=10)
     send = make_send(ledger, count=50, status=SENDING)
-    with ledger.autocommit() as connection:  # no code of ours stores such params: rendering them raises
-        connection.execute("UPDATE delivery SET params = '[1]' WHERE send_id = %s AND row_no = 1", [send.id])
+    with ledger.autocommit() as connection:  # an outcome that the ledger refuses for no reason we foresee
+        connection.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END'"
+        )
+        connection.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON attempt FOR EACH ROW"
+            " WHEN (NEW.row_no = 1) EXECUTE FUNCTION refuse()"
+        )
     worker.start(send)
-    with pytest.raises(TypeError):
+    with pytest.raises(psycopg.errors.RaiseException):
         worker.work_off()
     worker.tick()
     worker.work_off()
     broken, whole = batch(ledger, send.id, 0), batch(ledger, send.id, 1)
     assert (broken["owed"], broken["holder"], whole["sent"]) == (15, worker.runtime.lease.worker, 25)
     with ledger.autocommit() as connection:
+        connection.execute("DROP TRIGGER refuse ON attempt")
         connection.execute(
             "UPDATE batch SET leased_at = now() - interval '11 minutes', progress_at = now() - interval '11 minutes'"
             " WHERE holder IS NOT NULL"
@@ -304,6 +312,16 @@ def test_what_a_fault_of_ours_breaks_is_set_aside_until_the_reconciler_frees_it_
     assert batch(ledger, send.id, 0)["recovery_count"] == 1
     worker.work_off()
     assert counts(ledger, send.id) == {"unsure": 10, "sent": 40}
+
+
+def test_a_row_that_cannot_be_rendered_by_a_fault_of_ours_fails_alone(ledger: Ledger, make_worker: MakeWorker) -> None:
+    worker = make_worker(window_max=10)
+    send = make_send(ledger, count=50, status=SENDING)
+    with ledger.autocommit() as connection:  # no code of ours stores such params: rendering them raises
+        connection.execute("UPDATE delivery SET params = '[1]' WHERE send_id = %s AND row_no = 1", [send.id])
+    worker.start(send)
+    worker.work_off()
+    assert counts(ledger, send.id) == {"failed": 1, "sent": 49}
 
 
 def test_a_chain_that_was_taken_away_leases_nothing_and_gives_nothing_back_of_its_successor(
