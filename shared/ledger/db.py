@@ -18,6 +18,10 @@ IDLE_IN_TRANSACTION_TIMEOUT_MS = 60_000
 #: Milliseconds without an acknowledgement after which a connection is dead: a host that vanished sends no reset.
 TCP_USER_TIMEOUT_MS = 15_000
 
+#: Seconds after which the pool gives an attempt to connect up; the next caller begins another. Within an attempt it waits
+#: twice as long each time, by default for 300 s: that a server is back after a minute was noticed a minute later.
+_RECONNECT_S = 2.0
+
 #: Every statement of the ledger finds its rows by key. Right after a bulk load the statistics say nothing of the
 #: new rows, and a hash or merge join would read a whole send to find the hundred rows of a window.
 _SESSION = "-c timezone=UTC -c jit=off -c enable_hashjoin=off -c enable_mergejoin=off"
@@ -80,6 +84,7 @@ class Ledger:
             open=False,
             timeout=patience_s,
             max_idle=120.0,
+            reconnect_timeout=_RECONNECT_S,
             check=ConnectionPool.check_connection,
             configure=_configure,
             name=name,

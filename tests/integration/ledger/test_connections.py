@@ -1,5 +1,8 @@
 """The pool: what one statement's misfortune means for the next one, and what a session is set to."""
 
+import socket
+import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from decimal import Decimal
@@ -8,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from shared.ledger.db import Connection, Ledger, conninfo, sqlalchemy_url
+from shared.ledger.db import POSTGRES_AWAY, Connection, Ledger, conninfo, sqlalchemy_url
 from tests.support.factories import make_tenant
 from tests.support.ledger_rows import scalar
 
@@ -87,3 +90,28 @@ def test_numbers_of_params_come_back_as_they_were_written(ledger: Ledger) -> Non
 def test_addresses_of_heroku_and_of_libpq_both_work() -> None:
     assert conninfo("postgres://u:p@h:1/d?sslmode=require") == "postgresql://u:p@h:1/d?sslmode=require"
     assert sqlalchemy_url("postgres://u:p@h:1/d") == "postgresql+psycopg://u:p@h:1/d"
+
+
+def test_a_server_that_is_away_is_asked_again_every_few_seconds_however_long_it_lasts() -> None:
+    knocks: list[float] = []
+
+    def refuse(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                knocking, _ = listener.accept()
+                knocks.append(time.monotonic())
+                knocking.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        threading.Thread(target=refuse, args=(listener,), daemon=True).start()
+        ledger = Ledger(f"postgresql://nobody@127.0.0.1:{port}/nothing", size=2, name="away", patience_s=0.5)
+        ledger.open()
+        until = time.monotonic() + 12
+        while time.monotonic() < until:
+            with pytest.raises(POSTGRES_AWAY), ledger.autocommit():
+                raise AssertionError("there is no server")
+        ledger.close()
+        listener.shutdown(socket.SHUT_RDWR)
+    gaps = [later - earlier for earlier, later in zip(knocks, [*knocks[1:], until], strict=True)]
+    assert max(gaps) < 3, gaps
