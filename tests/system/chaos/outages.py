@@ -21,14 +21,14 @@ def get_going(stage: Stage, *, accepted: int) -> None:
 @scenario()
 def outage(stage: Stage, size: Size) -> Found:
     """
-    The provider refuses connections for 11 s in the middle of a send of 2,000.
+    The provider refuses connections for 11 s in the middle of a send of 2,000 (5 s, 1,000).
 
     Guards: the circuit (few calls reach a provider that is down), waiting that uses up no attempts.
     """
     since = time.monotonic()
-    stage.submit(2_000)
+    stage.submit(size.pick(short=1_000, full=2_000))
     get_going(stage, accepted=100)
-    play(stage, during(0.5, 11.5, "provider", listening=False))
+    play(stage, during(0.5, size.pick(short=5, full=11) + 0.5, "provider", listening=False))
     settle(stage, within_s=120)
     return judge(stage, since=since, in_doubt=CAP, attempts=3)
 
@@ -76,8 +76,8 @@ def cut_lines(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.provider.behave(faults=[{"kind": "cut", "share": 0.1}], lookup="down")
-    stage.submit(size.pick(short=400, full=2_000))
-    get_going(stage, accepted=200)
+    stage.submit(size.pick(short=300, full=2_000))
+    get_going(stage, accepted=100)
     play(stage, [event(size.pick(short=3, full=10), "provider", faults=[{"kind": "cut", "share": 0.1}])])
     settle(stage, within_s=240)
     assert stage.did("cut") > 0
@@ -110,7 +110,7 @@ def storms(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.pace(100)
-    stage.submit(size.pick(short=1_500, full=5_000))
+    stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=100)
     throttle = {"kind": "status", "status": 429, "headers": {"Retry-After": "2"}}
     play(
@@ -139,7 +139,7 @@ def deploys(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     rounds = size.pick(short=1, full=5)
-    stage.submit(size.pick(short=2_000, full=3_000))
+    stage.submit(size.pick(short=1_500, full=3_000))
     get_going(stage, accepted=100)
     deploys = [each for n in range(rounds) for each in roll(0.5 + 10 * n, every_s=1.2)]
     play(stage, [*deploys, *during(0.2, 10.0 * rounds, "provider", faults=[{"kind": "status", "status": 503}])])

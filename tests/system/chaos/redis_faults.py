@@ -22,10 +22,10 @@ def flushes(stage: Stage, size: Size) -> Found:
     Guard: due work compares the chains of the ledger with the messages of Redis.
     """
     since = time.monotonic()
-    stage.submit(size.pick(short=3_000, full=20_000))
+    stage.submit(size.pick(short=2_500, full=20_000))
     stage.submit(*[1] * 5)
     get_going(stage, accepted=100)
-    play(stage, [event(3.0 * n, "flush") for n in range(size.pick(short=4, full=20))])
+    play(stage, [event(3.0 * n, "flush") for n in range(size.pick(short=3, full=20))])
     settle(stage, within_s=size.pick(short=180, full=600))
     return judge(stage, since=since, in_doubt=0)
 
@@ -34,7 +34,7 @@ def _goes_on(stage: Stage, size: Size, what: str, *, seconds: int, **arguments: 
     """A fault of Redis in the middle of a send, which goes on meanwhile."""
     since = time.monotonic()
     stage.pace(150)
-    stage.submit(size.pick(short=1_500, full=5_000))
+    stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=100)
     begin, end = during(0.0, seconds, what, **arguments)
     play(stage, [begin])
@@ -57,7 +57,7 @@ def redis_stopped(stage: Stage, size: Size) -> Found:
     return _goes_on(stage, size, "redis_stop", seconds=size.pick(short=8, full=20), forget=True)
 
 
-@scenario()
+@scenario(nightly=True)
 def redis_full(stage: Stage, size: Size) -> Found:
     """Redis is out of memory for 10 s (7 in the short form): it refuses every command that writes."""
     return _goes_on(stage, size, "redis_fill", seconds=size.pick(short=7, full=10))
@@ -80,14 +80,14 @@ def lost_acks(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.pace(100)
-    stage.submit(size.pick(short=1_500, full=5_000))
+    stage.submit(size.pick(short=1_000, full=5_000))
     stage.submit(*[1] * 10)
     get_going(stage, accepted=100)
     hangs = [event(6.0 * n, "redis_hang", seconds=4) for n in range(size.pick(short=1, full=5))]
-    long_one = event(6.0 * len(hangs), "redis_hang", seconds=10)
+    long_one = event(6.0 * len(hangs), "redis_hang", seconds=size.pick(short=5, full=10))
     play(stage, [*hangs, long_one])
     stage.submit(*[1] * 5)
-    let_pass(stage, 10.0)
+    let_pass(stage, size.pick(short=5, full=10))
     settle(stage, within_s=180)
     return judge(stage, since=since, in_doubt=0)
 

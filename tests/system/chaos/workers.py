@@ -25,9 +25,9 @@ def kills(stage: Stage, size: Size) -> Found:
     LEASE_MS 6000. Guard: what a dead worker had in a call is proved, never sent again.
     """
     since = time.monotonic()
-    stage.submit(size.pick(short=2_000, full=20_000))
+    stage.submit(size.pick(short=1_500, full=20_000))
     get_going(stage, accepted=100)
-    count = size.pick(short=4, full=40)
+    count = size.pick(short=3, full=40)
     play(stage, [event(0.5 + 2 * n, "kill", member=stage.rng.choice(_HIT)) for n in range(count)])
     settle(stage, within_s=size.pick(short=180, full=900))
     in_flight = sum(death.in_flight for death in stage.fleet.deaths)
