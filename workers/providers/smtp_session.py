@@ -25,6 +25,9 @@ import certifi
 _ANSWER_CAP = 65_536
 #: seconds the answer to QUIT is waited for.
 _QUIT_WAIT_S = 0.5
+#: A peer that leaves during the handshake, with or without saying so. Which of them it is differs between Python
+#: releases: SSLZeroReturnError in 3.11.2 where later ones say SSLEOFError.
+_HANDSHAKE_CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _LINE = re.compile(rb"(\d{3})([ -]?)(.*)")
 _ENHANCED = re.compile(r"([245]\.\d{1,3}\.\d{1,3})(?:\s|$)")
 
@@ -238,7 +241,7 @@ class SmtpSession:
             self._socket = context.wrap_socket(self._socket, server_hostname=self._config.host)
         except TimeoutError:
             raise SmtpLost(self.stage, "TLS was not established in time", timed_out=True) from None
-        except ssl.SSLEOFError:
+        except _HANDSHAKE_CUT:
             raise SmtpLost(self.stage, "the relay closed during the TLS handshake") from None
         except ssl.SSLError as error:
             raise SmtpLost(self.stage, f"TLS failed: {error.reason or 'unknown'}", insecure=True) from None

@@ -314,10 +314,19 @@ def test_implicit_tls_and_auth_login() -> None:
         assert relay.commands[1:3] == ["AUTH LOGIN dXNlcg==", "cDRzcw=="]
 
 
+#: A TLS record that ends the connection: alert, TLS 1.0 framing, two bytes, warning, close_notify (RFC 8446 §6.1).
+CLOSE_NOTIFY = b"\x15\x03\x01\x00\x02\x01\x00"
+
 TLS_FAILURES: list[tuple[str, str, Step | bytes, Outcome]] = [
     ("454", "starttls", b"454 4.7.0 TLS not available\r\n", Transient(Scope.PROVIDER, "smtp_starttls_4.7.0")),
     ("501", "starttls", b"501 5.5.4 no\r\n", Configuration(Scope.PROVIDER, "smtp_starttls_5.5.4")),
     ("close", "starttls", [b"220 go\r\n", CLOSE], Transient(Scope.PROVIDER, "smtp_starttls_lost")),
+    (
+        "leaves politely",
+        "starttls",
+        [b"220 go\r\n", Pause(0.05), CLOSE_NOTIFY, CLOSE],
+        Transient(Scope.PROVIDER, "smtp_starttls_lost"),
+    ),
     (
         "text before TLS",
         "starttls",
