@@ -143,5 +143,5 @@ def test_it_is_warned_about_once(lonely_redis: LonelyRedis, link: RedisLink, cap
     lonely_redis.kill()
     for _ in range(20):
         guards.leave(entered(guards), successes=25)
-    assert [record.message for record in caplog.records] == ["redis_unreachable"]
+    assert [record.getMessage() for record in caplog.records] == ["redis_unreachable"]
     assert guards.windows_alone == 20

@@ -99,7 +99,7 @@ def test_going_away_and_coming_back_are_told_once_each(
     wait_until(lambda: _answered(link))
 
     assert changes == [False, True]
-    assert [record.message for record in caplog.records] == ["redis_unreachable", "redis_reachable_again"]
+    assert [record.getMessage() for record in caplog.records] == ["redis_unreachable", "redis_reachable_again"]
 
 
 def test_idle_connections_that_the_server_closed_are_no_outage(lonely_redis: LonelyRedis) -> None:
