@@ -125,10 +125,28 @@ GUARDS: Sequence[Guard] = (
     ),
     Guard(
         "renewals outlive an outage of Postgres",
-        ("postgres-stopped", "postgres-crashes"),
+        ("postgres-stopped",),
         "workers/middleware/lease.py",
         "no worker that was there holds anything ever again",
         (("            except POSTGRES_AWAY as error:", "            except ZeroDivisionError as error:"),),
+    ),
+    Guard(
+        "a claim is on disk before its call",
+        ("postgres-crashes",),
+        "workers/actors/chain.py",
+        "a crash of Postgres undoes claims whose calls were made: duplicates",
+        (
+            (
+                _lines(
+                    "        with self.runtime.ledger.transaction() as connection:",
+                    "            spent = ",
+                ),
+                _lines(
+                    "        with self.runtime.ledger.transaction_later_durable() as connection:",
+                    "            spent = ",
+                ),
+            ),
+        ),
     ),
     Guard(
         "gate",

@@ -23,9 +23,10 @@ def outage(stage: Stage, size: Size) -> Found:
     """
     The provider refuses connections for 11 s in the middle of a send of 2,000 (5 s, 1,000).
 
-    Guards: the circuit (few calls reach a provider that is down), waiting that uses up no attempts.
+    What was in flight when it went down is looked up. Guards: a lost answer is no refusal; waiting uses up no attempts.
     """
     since = time.monotonic()
+    stage.provider.usually(latency_ms=150)
     stage.submit(size.pick(short=1_000, full=2_000))
     get_going(stage, accepted=100)
     play(stage, during(0.5, size.pick(short=5, full=11) + 0.5, "provider", listening=False))
@@ -109,7 +110,7 @@ def storms(stage: Stage, size: Size) -> Found:
     (CHES_TIMEOUT_MS 3000; a dripping answer was accepted, a hanging call was not).
     """
     since = time.monotonic()
-    stage.pace(100)
+    stage.provider.usually(latency_ms=100)
     stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=100)
     throttle = {"kind": "status", "status": 429, "headers": {"Retry-After": "2"}}

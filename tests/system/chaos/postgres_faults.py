@@ -18,10 +18,11 @@ def postgres_crashes(stage: Stage, size: Size) -> Found:
     """
     Postgres crashes and recovers, three times (two): commits that were not flushed are undone.
 
-    Guards: an outcome that was undone leaves its row `sending`, which nobody sends again; renewals go on afterwards.
+    Guards: a claim is on disk before its call; an outcome that was undone leaves its row `sending`, which nobody sends
+    again.
     """
     since = time.monotonic()
-    stage.pace(100)
+    stage.provider.usually(latency_ms=100)
     stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=200)
     play(stage, [event(4.0 * n, "postgres_crash") for n in range(size.pick(short=2, full=3))])
@@ -32,7 +33,8 @@ def postgres_crashes(stage: Stage, size: Size) -> Found:
 @scenario()
 def postgres_stopped(stage: Stage, size: Size) -> Found:
     """
-    Postgres is stopped for 20 s (8 in the short form, above LEASE_MS 6000), with calls in flight.
+    Postgres is stopped for 20 s (12 in the short form), with calls in flight: above LEASE_MS, 6000, and above the 10 s
+    that a caller waits for a connection.
 
     Guards: outcomes that are known are kept until Postgres is back; nobody calls on a lease that ran out; the pool asks
     again every few seconds, however long it lasted.
@@ -40,7 +42,7 @@ def postgres_stopped(stage: Stage, size: Size) -> Found:
     since = time.monotonic()
     stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=200)
-    play(stage, during(0.0, size.pick(short=8, full=20), "postgres_stop"))
+    play(stage, during(0.0, size.pick(short=12, full=20), "postgres_stop"))
     accepted = stage.accepted()
     wait_until(lambda: stage.accepted() > accepted, timeout=_MOVING_AGAIN_S, what="the send to move again")
     settle(stage, within_s=240)

@@ -13,7 +13,7 @@ from tests.support.processes import CHECKOUT
 
 #: ms; with the cap of the stage, how fast a healthy provider lets a send go
 LATENCY_MS = 50
-HEALTHY: Mapping[str, Any] = {"faults": [], "listening": True, "lookup": "ok"}
+HEALTHY: Mapping[str, Any] = {"latency_ms": LATENCY_MS, "faults": [], "listening": True, "lookup": "ok"}
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Provider(Protocol):
         """Change how it answers from now on; without arguments it is healthy again."""
         ...
 
-    def pace(self, latency_ms: int) -> None:
-        """How long it takes for an answer while it is healthy; for the next `behave`."""
+    def usually(self, *, latency_ms: int, cut: float = 0.0) -> None:
+        """What it does without other orders: how long it takes, and the share of calls it takes without an answer."""
         ...
 
     def counts(self) -> Counts: ...
@@ -55,7 +55,7 @@ class ChesProcess:
 
     def __init__(self, port: int, orders_port: int) -> None:
         self._url, self._orders = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{orders_port}"
-        self._latency_ms = LATENCY_MS
+        self._usual = dict(HEALTHY)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -68,10 +68,12 @@ class ChesProcess:
         }
 
     def behave(self, **changes: Any) -> None:
-        self._ask("/mode", {**HEALTHY, "latency_ms": self._latency_ms, **changes})
+        self._ask("/mode", {**self._usual, **changes})
 
-    def pace(self, latency_ms: int) -> None:
-        self._latency_ms = latency_ms
+    def usually(self, *, latency_ms: int, cut: float = 0.0) -> None:
+        faults = [{"kind": "cut", "share": cut}] if cut else []
+        self._usual = {**HEALTHY, "latency_ms": latency_ms, "faults": faults}
+        self.behave()
 
     def counts(self) -> Counts:
         answer = self._ask("/counts", None)

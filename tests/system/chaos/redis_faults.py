@@ -2,6 +2,7 @@
 
 import time
 
+from tests.support.waiting import wait_until
 from tests.system.chaos.events import during, event, let_pass, play
 from tests.system.chaos.outages import get_going
 from tests.system.chaos.provider import LATENCY_MS
@@ -19,13 +20,17 @@ def flushes(stage: Stage, size: Size) -> Found:
     """
     FLUSHALL every 3 s: circuits, slots, queues, messages and heartbeats are gone each time.
 
-    Guard: due work compares the chains of the ledger with the messages of Redis.
+    The messages of ten single sends certainly are: their worker is frozen until after the last one. Guard: due work
+    compares the chains of the ledger with the messages of Redis.
     """
     since = time.monotonic()
     stage.submit(size.pick(short=2_500, full=20_000))
-    stage.submit(*[1] * 5)
     get_going(stage, accepted=100)
-    play(stage, [event(3.0 * n, "flush") for n in range(size.pick(short=3, full=20))])
+    play(stage, [event(3.0 * n, "flush") for n in range(size.pick(short=2, full=20))])
+    stage.fleet.freeze("worker_send")
+    stage.submit(*[1] * 10)
+    wait_until(lambda: stage.stores.queued("email") > 0, timeout=30, what="messages of single sends")
+    play(stage, [event(1.0, "flush"), event(1.0, "thaw")])
     settle(stage, within_s=size.pick(short=180, full=600))
     return judge(stage, since=since, in_doubt=0)
 
@@ -33,7 +38,7 @@ def flushes(stage: Stage, size: Size) -> Found:
 def _goes_on(stage: Stage, size: Size, what: str, *, seconds: int, **arguments: bool) -> Found:
     """A fault of Redis in the middle of a send, which goes on meanwhile."""
     since = time.monotonic()
-    stage.pace(150)
+    stage.provider.usually(latency_ms=150)
     stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=100)
     begin, end = during(0.0, seconds, what, **arguments)
@@ -43,7 +48,7 @@ def _goes_on(stage: Stage, size: Size, what: str, *, seconds: int, **arguments: 
     let_pass(stage, seconds - 4.0)
     moved = stage.accepted() - before
     play(stage, [event(0.0, end.what)])
-    stage.pace(LATENCY_MS)
+    stage.provider.usually(latency_ms=LATENCY_MS)
     settle(stage, within_s=180)
     assert moved > 0, "nothing was sent while Redis was away"
     peak = stage.provider.counts().number("peak")
@@ -79,7 +84,7 @@ def lost_acks(stage: Stage, size: Size) -> Found:
     ends a chain.
     """
     since = time.monotonic()
-    stage.pace(100)
+    stage.provider.usually(latency_ms=100)
     stage.submit(size.pick(short=1_000, full=5_000))
     stage.submit(*[1] * 10)
     get_going(stage, accepted=100)

@@ -19,7 +19,7 @@ class Relay:
     def __init__(self, server: ScriptedSmtp, seed: str) -> None:
         self._server = server
         self._random = random.Random(seed)
-        self._cut = 0.0
+        self._usual_cut = self._cut = 0.0
         self._cuts = 0
         server.always("dot", self._dot)
 
@@ -32,12 +32,13 @@ class Relay:
             "SMTP_SECURITY": "none",
         }
 
-    def behave(self, *, cut: float = 0.0, **changes: Any) -> None:
+    def behave(self, *, cut: float | None = None, **changes: Any) -> None:
         assert not changes, changes
-        self._cut = cut
+        self._cut = self._usual_cut if cut is None else cut
 
-    def pace(self, latency_ms: int) -> None:
-        """It answers at once."""
+    def usually(self, *, latency_ms: int, cut: float = 0.0) -> None:
+        """It answers at once, whatever the latency."""
+        self._usual_cut = self._cut = cut
 
     def counts(self) -> Counts:
         return Counts(Counter(taken.recipient for taken in list(self._server.taken)), {"cut": self._cuts})

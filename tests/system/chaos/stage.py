@@ -78,17 +78,12 @@ class Stage:
 
     def begin(self, seed: str) -> None:
         """Forget the scenario before."""
-        self.pace(LATENCY_MS)
+        self.provider.usually(latency_ms=LATENCY_MS)
         self.rng = random.Random(seed)
         self.sends.clear()
         self.fleet.deaths.clear()
         self.number += 1
         self.before = self.provider.counts()
-
-    def pace(self, latency_ms: int) -> None:
-        """Let a healthy provider take so long for an answer: faults strike a send that goes on long enough."""
-        self.provider.pace(latency_ms)
-        self.provider.behave()
 
     def submit(self, *counts: int) -> list[Submitted]:
         """Hand in a send to so many recipients for each count, who get nothing else."""

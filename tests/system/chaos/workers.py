@@ -10,9 +10,8 @@ from tests.system.chaos.scenario import Size, scenario
 from tests.system.chaos.stage import SETTINGS, Stage
 from tests.system.chaos.verdict import Found, judge, settle
 
-#: Those that send are hit as often as all others together.
 _WORKERS = tuple(member for member in MEMBERS if member.startswith("worker_"))
-_HIT = (*_WORKERS, "worker_bulk", "worker_bulk.2", "worker_bulk")
+_BULK = ("worker_bulk", "worker_bulk.2")
 #: s; after a kill owed work moves again within the lease, and what a process takes to start on a busy machine
 _MOVING_AGAIN_S = 30.0
 
@@ -20,15 +19,18 @@ _MOVING_AGAIN_S = 30.0
 @scenario()
 def kills(stage: Stage, size: Size) -> Found:
     """
-    A random worker is killed every 2 s until a send of 20,000 is over: only calls in flight at the kills are in doubt.
+    A random worker is killed every 2 s in a send of 20,000: only calls in flight at the kills are in doubt.
 
-    LEASE_MS 6000. Guard: what a dead worker had in a call is proved, never sent again.
+    Every other kill hits one of those with calls in flight. LEASE_MS 6000. Guard: what a dead worker had in a call is
+    proved, never sent again.
     """
     since = time.monotonic()
-    stage.submit(size.pick(short=1_500, full=20_000))
+    stage.provider.usually(latency_ms=size.pick(short=200, full=60))
+    stage.submit(size.pick(short=1_000, full=20_000))
     get_going(stage, accepted=100)
-    count = size.pick(short=3, full=40)
-    play(stage, [event(0.5 + 2 * n, "kill", member=stage.rng.choice(_HIT)) for n in range(count)])
+    count = size.pick(short=4, full=60)
+    hit = [stage.rng.choice(_WORKERS if n % 2 else _BULK) for n in range(count)]
+    play(stage, [event(0.5 + 2 * n, "kill", member=member) for n, member in enumerate(hit)])
     settle(stage, within_s=size.pick(short=180, full=900))
     in_flight = sum(death.in_flight for death in stage.fleet.deaths)
     return judge(stage, since=since, in_doubt=in_flight)
@@ -56,7 +58,8 @@ def frozen(stage: Stage, size: Size) -> Found:
     last before the call, and every write is fenced by the claim id.
     """
     since = time.monotonic()
-    stage.submit(size.pick(short=2_000, full=5_000))
+    stage.provider.usually(latency_ms=150)
+    stage.submit(size.pick(short=1_500, full=5_000))
     get_going(stage, accepted=100)
     play(stage, during(0.5, size.pick(short=10, full=90), "freeze", member="worker_bulk"))
     let_pass(stage, 3.0)
