@@ -5,11 +5,16 @@ Every knob of the product: its unit, its range, its reason. Read once per proces
 `SettingsError` whose text names each variable and its remedy. docs/configuration.md is generated from here.
 """
 
+import re
 from typing import Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+_UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "[^"]*"')
 
 
 class SettingsError(Exception):
@@ -361,6 +366,12 @@ class Settings(BaseSettings):
         scheme = urlsplit(value.get_secret_value()).scheme
         if scheme not in {"postgres", "postgresql"}:
             raise ValueError(f"needs postgres:// or postgresql://, not {scheme or 'no scheme'}://")
+        try:
+            conninfo_to_dict(urlunsplit(urlsplit(value.get_secret_value())._replace(scheme="postgresql")))
+        except ProgrammingError as error:
+            named = _UNKNOWN_PARAMETER.search(str(error))  # its other texts quote what may be the password
+            what = f": {named[0]}" if named else ""
+            raise ValueError(f"is not an address that Postgres understands{what}") from None
         return value
 
     @field_validator("redis_url")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from admin.local.console import Console
+from admin.local.given import check_database, check_redis
 from admin.local.place import SetupError, claim, make_private, server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
@@ -46,8 +47,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def running(folder: Path, *, environment: Mapping[str, str], tether: Tether, console: Console) -> Iterator[Stores]:
-    """Start what is not given by the environment, and stop it afterwards, Redis before Postgres."""
+    """
+    Start what is not given by the environment, and stop it afterwards, Redis before Postgres.
+
+    Raises:
+        SetupError: a given one does not answer, and nothing was started; or one of ours did not start.
+    """
     given_database, given_redis = environment.get("DATABASE_URL"), environment.get("REDIS_URL")
+    if given_database:
+        check_database(given_database)
+    if given_redis:
+        check_redis(given_redis)
     account = server_account() if not (given_database and given_redis) else None
     real = make_private(folder, account)
     postgres = None if given_database else Postgres(real, tether=tether, account=account)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from admin.local import demo, procfile, stores, welcome
+from admin.local import demo, given, procfile, stores, welcome
 from admin.local.console import Console
 from admin.local.fleet import Fleet, describe_exit
 from admin.local.place import SetupError, write_secret
@@ -64,7 +64,7 @@ class Local:
 
     def __init__(self, checkout: Path, *, folder: Path, environment: Mapping[str, str]) -> None:
         self._checkout, self._folder = checkout, folder
-        self._given = {name: value for name, value in environment.items() if value}
+        self._given = given.without_own({name: value for name, value in environment.items() if value}, folder)
         self._console = Console(environment)
         self._interrupts = Interrupts()
 

@@ -89,6 +89,18 @@ def test_config_reports_every_fault_at_once_and_never_a_secret(no_local: Path) -
     assert "hidden-word" not in bad.output + good.output
 
 
+@pytest.mark.parametrize("command", ["release", "config", "books"])
+def test_a_database_address_that_is_none_is_a_sentence_without_its_password(no_local: Path, command: str) -> None:
+    for url, said in (
+        ("postgres://me:hidden-word@h/db?foo=1", 'Postgres understands: invalid URI query parameter: "foo"\n'),
+        ("postgres://me:hidden%word@h/db", "is not an address that Postgres understands\n"),
+    ):
+        result = _run(command, DATABASE_URL=url, REDIS_URL="redis://h")
+        assert result.exit_code == 1
+        assert said in result.output
+        assert "hidden" not in result.output
+
+
 def test_a_time_without_an_offset_is_this_machines() -> None:
     naive = Moment().convert("2027-03-28T09:00", None, None)
 
