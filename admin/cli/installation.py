@@ -38,8 +38,13 @@ def release() -> None:
 
 @click.command()
 def config() -> None:
-    """Check the settings and print them, secrets hidden. Exit code 1 and every fault if they are not valid."""
+    """
+    Check the settings and print them, secrets hidden, and where live messages go with them.
+
+    Exit code 1 and every fault if they are not valid. A provider that lacks settings is a warning.
+    """
     from admin.cli.configuration_page import default_of, value_of
+    from admin.live_route import live_routes
     from shared.settings import Settings
 
     settings = read_settings()
@@ -47,6 +52,11 @@ def config() -> None:
         value = value_of(getattr(settings, name))
         changed = "" if value == default_of(field) else "   (set)"
         click.echo(f"{name.upper()}={value}{changed}")
+    click.echo()
+    for route in live_routes(settings):
+        click.echo(f"{route.words}.")
+        if route.warning:
+            click.echo(f"Warning: {route.warning}.", err=True)
 
 
 @click.command(hidden=True)

@@ -7,9 +7,11 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+from admin.live_route import live_routes
 from admin.local import demo, given, procfile, stores, welcome
 from admin.local.console import Console
 from admin.local.fleet import Fleet, describe_exit
@@ -127,8 +129,17 @@ class Local:
         self._console.step(f"starting {', '.join(entries)}")
         try:
             fleet.start(list(entries.values()))
-            inbox = link_to_inbox(base, environment["SECRET_KEY"])
-            text = welcome.text(base=base, inbox=inbox, key=key, folder=self._folder)
+            given_database = self._given.get("DATABASE_URL")
+            run = welcome.Run(
+                base=base,
+                inbox=link_to_inbox(base, environment["SECRET_KEY"]),
+                key=key,
+                folder=self._folder,
+                routes=live_routes(settings),
+                database=given.place_of(given_database) if given_database else "",
+                commands=self._how_to_command(),
+            )
+            text = welcome.text(run)
             self._keep_running(fleet, running_stores, readiness=welcome.Readiness(base), text=text)
         finally:
             self._console.step("stopping: work in hand is finished or given back (Ctrl-C again to hurry)")
@@ -201,9 +212,22 @@ class Local:
             write_secret(path, secrets.token_hex(32))
         return path.read_text()
 
+    def _how_to_command(self) -> str:
+        tidings = Path(sys.executable).with_name("tidings")
+        with suppress(ValueError):
+            tidings = tidings.relative_to(self._checkout)
+        if self._folder == self._checkout / ".local":  # the commands look there by themselves
+            return f"{tidings} --help"
+        return f"set -a; . {shlex.quote(str(self._folder / 'env'))}; set +a; {tidings} --help"
+
     def _write_env_file(self, environment: Mapping[str, str], *, base: str, key: str) -> None:
-        """Keep what commands in another terminal need, for the present user's eyes only."""
-        names = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "EMAIL_PROVIDER", "SMS_PROVIDER", "EMAIL_FROM")
+        """
+        Keep what commands in another terminal need, for the present user's eyes only.
+
+        That is every setting that was given: they name a provider's account as the processes do.
+        """
+        names = ["DATABASE_URL", "REDIS_URL", "SECRET_KEY", "EMAIL_PROVIDER", "SMS_PROVIDER", "EMAIL_FROM"]
+        names += [name for field in Settings.model_fields if (name := field.upper()) in self._given]
         wanted = {name: environment[name] for name in names} | {"TIDINGS_URL": base, "TIDINGS_API_KEY": key}
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in wanted.items()]
         write_secret(self._folder / "env", "".join(lines))

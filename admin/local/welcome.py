@@ -5,21 +5,20 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from admin.live_route import LiveRoute
 from admin.local import demo
+from shared.domain.states import Channel
 
 #: s; then the start is reported as slow, not given up
 READY_TIMEOUT_S = 60.0
 #: s; between two looks, longer each time so that a slow start is not drowned in requests
 FIRST_INTERVAL_S, LONGEST_INTERVAL_S = 0.2, 2.0
-EXAMPLE = {
-    "email": {
-        "subject": "Hello {{ name }}",
-        "text": "Hello {{ name }}, this is Tidings.",
-        "recipients": [{"to": "ada@example.com", "params": {"name": "Ada"}}],
-    }
-}
+#: What stands for the recipient where a real provider would take the example: the API refuses it until it is replaced.
+PLACEHOLDER = "YOUR-ADDRESS"
 TEXT = """
   Tidings is running.
 
@@ -29,12 +28,14 @@ TEXT = """
     Inbox   {inbox}
             (what the sandbox provider was given; the link admits whoever has it)
 
-  Send something:
+{routes}
+
+  {invitation}
 
   curl -sS {base}/api/v1/sends -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' -d '{body}'
 
-  Commands in another terminal:  set -a; . {env_file}; set +a
-  Ctrl-C ends everything; the data stays in {folder}.
+  Commands in another terminal:  {commands}
+  Ctrl-C ends everything; {data}.
 """
 
 
@@ -74,14 +75,62 @@ def _ask(url: str) -> str:
         return f"{url}: {fault}"
 
 
-def text(*, base: str, inbox: str, key: str, folder: Path) -> str:
-    """Give what a newcomer needs: the addresses, the key, one request to try; `inbox` is the link that signs in."""
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """
+    What the banner tells of a run.
+
+    Args:
+        base: where the web process is.
+        inbox: the link that signs in.
+        database: host of a database that was given; empty for the embedded one.
+        commands: how a command of this checkout is begun in another terminal.
+    """
+
+    base: str
+    inbox: str
+    key: str
+    folder: Path
+    routes: Sequence[LiveRoute]
+    database: str
+    commands: str
+
+
+def text(run: Run) -> str:
+    """Give what a newcomer needs: the addresses, the key, where messages go, one request to try."""
+    email = next(route for route in run.routes if route.channel is Channel.EMAIL)
+    invitation, to = "Send something:", "ada@example.com"
+    if email.is_real:
+        to = PLACEHOLDER
+        invitation = (
+            f"Send something. It is really sent, through {email.provider} at {email.host or 'no host yet'}: "
+            f"put an address of your own for {to}."
+        )
+    data = f"the data stays in {run.folder}"
+    if run.database:
+        data = f"the data stays in the database at {run.database} that DATABASE_URL names"
     return TEXT.format(
-        base=base,
-        inbox=inbox,
-        key=key,
+        base=run.base,
+        inbox=run.inbox,
+        key=run.key,
         tenant=demo.TENANT,
-        folder=folder,
-        env_file=folder / "env",
-        body=json.dumps(EXAMPLE),
+        routes="\n".join(line for route in run.routes for line in _route_lines(route)),
+        invitation=invitation,
+        body=json.dumps(_example(to)),
+        commands=run.commands,
+        data=data,
     )
+
+
+def _route_lines(route: LiveRoute) -> list[str]:
+    return [f"  {route.words}."] + ([f"  WARNING: {route.warning}."] if route.warning else [])
+
+
+def _example(to: str) -> dict[str, object]:
+    return {
+        "email": {
+            "subject": "Hello {{ name }}",
+            "text": "Hello {{ name }}, this is Tidings.",
+            "recipients": [{"to": to, "params": {"name": "Ada"}}],
+        }
+    }

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -145,6 +146,27 @@ def test_the_processes_get_a_local_environment_that_what_is_set_goes_before(up: 
     assert (environment["EMAIL_PROVIDER"], environment["SMS_PROVIDER"]) == ("sandbox", "none")
     assert environment["WEB_BIND"] == "127.0.0.1"
     assert f"http://127.0.0.1:{environment['PORT']}/api/v1" in running.output()
+
+
+def test_the_banner_tells_of_a_real_relay_and_sends_nothing_to_strangers_through_it(up: Up, database_url: str) -> None:
+    output = up("web: python web.py\n", EMAIL_PROVIDER="smtp", SMTP_HOST="relay.example.com").output()
+    assert "Live e-mail goes to smtp at relay.example.com:587, and from there to real people." in output
+    assert "Live SMS stays in the sandbox's inbox" in output
+    assert "It is really sent, through smtp at relay.example.com:587: put an address of your own" in output
+    assert '"to": "YOUR-ADDRESS"' in output
+    assert "ada@example.com" not in output
+    assert f"the data stays in the database at 127.0.0.1:{urlsplit(database_url).port} that DATABASE_URL" in output
+    assert f"the data stays in {up.folder}" not in output
+    assert "SMTP_HOST=relay.example.com\n" in (up.folder / "env").read_text()
+
+
+def test_with_the_sandbox_and_the_embedded_database_the_banner_says_so(up: Up) -> None:
+    release = f"release: cd {CHECKOUT} && {sys.executable} -m admin.cli release\nweb: python web.py\n"
+    output = up(release, DATABASE_URL="").output()
+    assert "Live e-mail stays in the sandbox's inbox: nothing leaves this installation." in output
+    assert '"to": "ada@example.com"' in output
+    assert f"the data stays in {up.folder}." in output
+    assert re.search(r"Commands in another terminal:  \S*bin/tidings --help\n", output)
 
 
 def test_the_demo_key_is_real_and_the_same_after_a_restart(up: Up, ledger: Ledger) -> None:

@@ -101,6 +101,15 @@ def test_a_database_address_that_is_none_is_a_sentence_without_its_password(no_l
         assert "hidden" not in result.output
 
 
+def test_config_says_where_live_messages_go_and_what_a_chosen_provider_lacks(no_local: Path) -> None:
+    result = _run("config", DATABASE_URL="postgres://h/db", REDIS_URL="redis://h", EMAIL_PROVIDER="smtp")
+
+    assert result.exit_code == 0
+    assert "Live e-mail goes to smtp at no host yet" in result.stdout
+    assert "Live SMS goes nowhere and waits: SMS_PROVIDER is none.\n" in result.stdout
+    assert "Warning: smtp takes live e-mail and is not set up: SMTP_HOST is missing." in result.stderr
+
+
 def test_a_time_without_an_offset_is_this_machines() -> None:
     naive = Moment().convert("2027-03-28T09:00", None, None)
 
