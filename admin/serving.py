@@ -4,15 +4,26 @@ gunicorn's own process: `gunicorn --config python:admin.serving`. It writes in o
 It tells of each worker that ended, with its code or signal, in error lines of its own; these pass our handler too.
 """
 
+import logging
 from typing import Any
+
+from gunicorn.glogging import Logger  # type: ignore[import-untyped]  # it has no types
 
 from shared import log, settings
 
 
-def on_starting(server: Any) -> None:  # noqa: ARG001  # gunicorn's signature
-    """Once, before the workers are forked; they configure theirs anew (`admin.wsgi`)."""
-    try:
-        loaded = settings.load()
-    except settings.SettingsError:
-        return  # the first worker says so in full, and gunicorn ends
-    log.configure(loaded, process="web main")
+class OurLogger(Logger):  # type: ignore[misc]  # as above
+    """gunicorn's, with our handler in place of its own from its first line on, and again after each reload."""
+
+    def setup(self, cfg: Any) -> None:
+        """Set gunicorn's logging up, then take its handlers away; LOG_LEVEL decides what is written."""
+        super().setup(cfg)
+        try:
+            loaded = settings.load()
+        except settings.SettingsError:
+            return  # the first worker says so in full, and gunicorn ends
+        log.configure(loaded, process="web main")  # the workers configure theirs anew (`admin.wsgi`)
+        self.error_log.setLevel(logging.NOTSET)
+
+
+logger_class = OurLogger

@@ -1,5 +1,6 @@
 """`tidings release`, `tidings config` and `tidings docs`: what an installation needs before it serves."""
 
+import logging
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from admin.cli.fault import CommandError
 from admin.cli.stores import ledger_transaction, read_settings
 
+_log = logging.getLogger("release")
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -20,20 +22,22 @@ def release() -> None:
     from shared.log import configure
 
     settings = read_settings()
+    # A process of the Procfile: whoever collects the others' lines by LOG_FORMAT reads these too.
     configure(settings, process="release")
     try:
         upgrade(settings.database_url.get_secret_value())
     except OperationalError as error:
-        raise CommandError(f"the database could not be migrated: {str(error.orig).splitlines()[0]}") from None
-    click.echo("The database has the newest schema.")
+        _log.error("the database could not be migrated: %s", str(error.orig).splitlines()[0])
+        raise SystemExit(1) from None
+    _log.info("The database has the newest schema.")
     with ledger_transaction() as connection:
         needed = demand(connection, settings)
     if not needed.fits:
-        click.echo(
-            f"Warning: the fleet ({settings.fleet}) may open {needed.most} connections, Postgres gives {needed.limit}."
-            " Lower DB_POOL_SIZE or FLEET, or raise max_connections.",
-            err=True,
-        )
+        _log.warning(
+            "The fleet (%s) may open %d connections, Postgres gives %d. "
+            "Lower DB_POOL_SIZE or FLEET, or raise max_connections.",
+            settings.fleet, needed.most, needed.limit,
+        )  # fmt: skip
 
 
 @click.command()
