@@ -8,6 +8,7 @@ from dramatiq.middleware import CurrentMessage, Retries
 from shared.jobs import Broker, QueueName, make_broker
 from shared.settings import Settings
 from workers.middleware.drain import Drain
+from workers.middleware.fresh_look import FreshLook
 from workers.middleware.heartbeat import Heartbeats
 from workers.middleware.runtime import Runtime
 from workers.middleware.stalled import Stalled
@@ -25,6 +26,7 @@ def make_worker(settings: Settings, *, process: str) -> tuple[Broker, Runtime]:
     # `before` hooks run in this order, `after` hooks in reverse: stores open first and close last.
     middleware: list[dramatiq.Middleware] = [
         runtime,
+        FreshLook(runtime),
         Drain(runtime),
         Stalled(runtime),
         Heartbeats(runtime, version=version("tidings")),

@@ -40,7 +40,6 @@ class RetryPolicy:
     retry_after_min_s: float = 1.0
     retry_after_max_s: float = 3600.0
     retry_after_default_s: float = 30.0
-    configuration_recheck_s: float = 300.0
 
     def backoff_s(self, failures: int) -> float:
         """Seconds after the n-th failure: base × 2^(n−1)."""
@@ -120,8 +119,8 @@ def decide(outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: date
         case Configuration():
             if _waited_out(attempt, policy, now):
                 return _given_up(circuit.ISOLATE, policy)
-            again = now + timedelta(seconds=policy.configuration_recheck_s)
-            return Decision(status.OWED, uses_attempt=False, circuit=circuit.ISOLATE, next_attempt_at=again)
+            # Due at once: the isolation alone holds it, so that it goes as soon as the isolation is lifted.
+            return Decision(status.OWED, uses_attempt=False, circuit=circuit.ISOLATE)
         case Ambiguous():
             mark = circuit.FAILURE if outcome.timed_out or outcome.provider_failed else circuit.NONE
             return Decision(status.UNSURE, uses_attempt=True, circuit=mark)

@@ -23,6 +23,22 @@ def circuit_policy(settings: Settings) -> CircuitPolicy:
     )
 
 
+def look_again(link: RedisLink, settings: Settings) -> None:
+    """
+    Let the next call try each isolated account that these settings use: they may be other settings than before.
+
+    Holds of people and circuits that failures opened stay. Raises RedisUnavailable.
+    """
+    names = {provider_name(settings, channel, mode) for channel in Channel for mode in Mode}
+    for name in sorted(names):
+        _circuit(link, settings, name, credential_of(settings, name)).look_again()
+
+
+def _circuit(link: RedisLink, settings: Settings, name: str, credential: str) -> Circuit:
+    space, policy = settings.redis_namespace, circuit_policy(settings)
+    return Circuit(link, provider=name, credential=credential, policy=policy, namespace=space)
+
+
 @dataclass
 class Waits:
     """
@@ -51,10 +67,10 @@ class Waits:
         return self.reason(channel, mode) not in (None, "cap")
 
     def _ask(self, name: str, credential: str) -> Reason | None:
-        space, policy = self.settings.redis_namespace, circuit_policy(self.settings)
+        space = self.settings.redis_namespace
         if Gate(self.link, provider=name, credential=credential, namespace=space).closed_for_s() > 0:
             return "gate"
-        circuit = Circuit(self.link, provider=name, credential=credential, policy=policy, namespace=space).snapshot()
+        circuit = _circuit(self.link, self.settings, name, credential).snapshot()
         if circuit.hold is not None:
             return "hold"
         if circuit.next_probe_in_s is not None and circuit.next_probe_in_s > 0:

@@ -1,6 +1,5 @@
 """Which provider takes a message, and what stands before it: one adapter per thread, one set of guards per process."""
 
-import contextlib
 import logging
 import threading
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from uuid import UUID
 from shared.accounts import cap_of, missing_settings, provider_name
 from shared.coordination.guard import Guards
 from shared.coordination.heartbeat import list_workers
-from shared.coordination.redis import RedisUnavailable
 from shared.coordination.slots import reserved_slots
 from shared.domain.retry import RetryPolicy
 from shared.domain.states import Channel, Lane, Mode
@@ -60,7 +58,6 @@ def retry_policy(settings: Settings, channel: Channel) -> RetryPolicy:
         retry_after_min_s=settings.retry_after_min_ms / 1000,
         retry_after_max_s=settings.retry_after_max_ms / 1000,
         retry_after_default_s=settings.retry_after_default_ms / 1000,
-        configuration_recheck_s=settings.configuration_recheck_ms / 1000,
     )
 
 
@@ -93,14 +90,7 @@ class Senders:
         with self._lock:
             if key not in self._guards:
                 self._guards[key] = self._make_guards(*key)
-                self._look_again(self._guards[key])
             return self._guards[key]
-
-    @staticmethod
-    def _look_again(guards: Guards) -> None:
-        """A process that starts may have new settings: an isolation is tried once more; a hold stays."""
-        with contextlib.suppress(RedisUnavailable):
-            guards.circuit.look_again()
 
     def _count_workers(self) -> None:
         """Note how many processes share the caps, for the time when Redis cannot be asked."""

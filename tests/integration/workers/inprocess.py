@@ -41,8 +41,7 @@ class InProcess:
         self.jobs = Jobs(self.broker)
 
     def __enter__(self) -> Self:
-        self.runtime.ledger.open()
-        self.runtime.lease.start()
+        self.broker.emit_before("worker_boot", None)
         assert self.runtime.lease.wait(20)
         return self
 

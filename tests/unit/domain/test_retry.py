@@ -162,18 +162,18 @@ def test_a_failing_provider_that_says_when_to_come_back_is_not_asked_before(wish
     assert decision.next_attempt_at == NOW + timedelta(seconds=waits)
 
 
-def test_a_configuration_error_is_looked_at_again_after_five_minutes() -> None:
-    assert minutes_until_next(after(Configuration(Scope.PROVIDER, "401"))) == 5
-
-
 def test_only_a_refused_sender_pauses_the_send() -> None:
     assert after(Configuration(Scope.SENDER, "from")).pauses_send
     for outcome in (Configuration(Scope.PROVIDER, "401"), Permanent(Scope.MESSAGE, "422"), DOWN, Accepted(None)):
         assert not after(outcome).pauses_send
 
 
-def test_what_was_never_called_is_due_at_once() -> None:
-    for outcome in (NotAttempted("draining"), Configuration(Scope.SENDER, "from")):
+def test_what_was_never_called_or_waits_for_our_settings_is_due_at_once_and_held_by_nothing_of_its_own() -> None:
+    for outcome in (
+        NotAttempted("draining"),
+        Configuration(Scope.SENDER, "from"),
+        Configuration(Scope.PROVIDER, "401"),
+    ):
         assert after(outcome).next_attempt_at is None
 
 
