@@ -4,7 +4,6 @@ Which provider a channel's messages go to, whether it is set up, and under which
 Provider and account name a circuit, a gate and a cap; senders, recovery and the books must agree on them.
 """
 
-import base64
 import hashlib
 
 from shared.domain import resolutions
@@ -47,8 +46,6 @@ def missing_settings(name: str, settings: Settings) -> tuple[str, ...]:
             missing.append(" or ".join(choice.upper() for choice in choices))
     if name == "smtp" and settings.smtp_username and not plain(settings, "smtp_password"):
         missing.append("SMTP_PASSWORD")
-    if name == "acs" and not _is_base64(plain(settings, "acs_access_key")):
-        missing.append("ACS_ACCESS_KEY in base64")
     return tuple(missing)
 
 
@@ -109,11 +106,3 @@ def plain(settings: Settings, name: str) -> str:
     if value is None:
         return ""
     return str(value.get_secret_value()) if hasattr(value, "get_secret_value") else str(value)
-
-
-def _is_base64(value: str) -> bool:
-    try:
-        base64.b64decode(value, validate=True)
-    except ValueError:
-        return False
-    return True

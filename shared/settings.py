@@ -5,7 +5,12 @@ Every knob of the product: its unit, its range, its reason. Read once per proces
 `SettingsError` whose text names each variable and its remedy. docs/configuration.md is generated from here.
 """
 
+import base64
+import binascii
+import ipaddress
 import re
+import ssl
+from collections.abc import Iterator
 from typing import Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,6 +18,16 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.domain.address import AddressError, parse_sender
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?", re.ASCII | re.IGNORECASE)
+_DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})+", re.ASCII | re.IGNORECASE)
+#: E.164, a short code, or a sender id: up to 11 letters and digits with a letter in it (3GPP TS 23.040 §9.1.2.5).
+_SMS_SENDER = re.compile(r"\+[1-9]\d{6,14}|\d{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 _&+-]{1,11}", re.ASCII)
+#: Stand in for what is required and at fault, so that the other settings can be held against each other.
+_STAND_INS = {"database_url": "postgresql://stand-in", "redis_url": "redis://stand-in"}
 
 _UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "[^"]*"')
 
@@ -401,26 +416,102 @@ class Settings(BaseSettings):
             )
         return value
 
+    @field_validator("email_from")
+    @classmethod
+    def _sender(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_sender(value)
+            except AddressError as error:
+                raise ValueError(f"{error}; write it as name@example.com or Name <name@example.com>") from None
+        return value
+
+    @field_validator("smtp_host")
+    @classmethod
+    def _host(cls, value: str | None) -> str | None:
+        if value is not None and not _HOST.fullmatch(value) and not _is_ip_address(value):
+            raise ValueError("needs a host name alone, as smtp.example.com: no scheme, and the port in SMTP_PORT")
+        return value
+
+    @field_validator("message_id_domain")
+    @classmethod
+    def _domain(cls, value: str | None) -> str | None:
+        if value is not None and not _DOMAIN.fullmatch(value):
+            raise ValueError("needs a domain, as mail.example.com")
+        return value
+
+    @field_validator("smtp_ca_file")
+    @classmethod
+    def _certificates(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                ssl.create_default_context(cafile=value)
+            except ssl.SSLError:
+                raise ValueError("holds no certificate in PEM form (-----BEGIN CERTIFICATE-----)") from None
+            except OSError as error:
+                raise ValueError(f"cannot be read: {error.strerror}") from None
+        return value
+
+    @field_validator("acs_access_key")
+    @classmethod
+    def _base64(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            try:
+                base64.b64decode(value.get_secret_value(), validate=True)
+            except (binascii.Error, ValueError):
+                raise ValueError("needs base64: copy the whole access key, with any = at its end") from None
+        return value
+
+    @field_validator("twilio_from", "acs_from")
+    @classmethod
+    def _sms_sender(cls, value: str | None) -> str | None:
+        if value is not None and not _SMS_SENDER.fullmatch(value):
+            raise ValueError(
+                "needs a number in E.164 (+16045550100), a short code, or a sender id of up to 11 letters and digits"
+            )
+        return value
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        faults = []
-        if self.lease_ms < 2 * self.lease_renew_ms:
-            faults.append("LEASE_MS must be at least twice LEASE_RENEW_MS, or one late renewal loses the lease")
-        if self.queue_shutdown_drain_ms >= self.platform_grace_ms:
-            faults.append(
-                "QUEUE_SHUTDOWN_DRAIN_MS must be below PLATFORM_GRACE_MS, or the platform kills a worker before it has given back"
-            )
-        smtp_ms = self.smtp_connect_timeout_ms + 5 * self.smtp_timeout_ms + self.smtp_final_dot_timeout_ms
-        longest = max(self.ches_timeout_ms, smtp_ms, self.twilio_timeout_ms, self.acs_timeout_ms)
-        if self.delivery_reconcile_stale_ms <= longest:
-            faults.append(
-                f"DELIVERY_RECONCILE_STALE_MS must be above the longest a provider call may take ({longest} ms), or live calls look stuck"
-            )
-        if self.retry_after_min_ms > self.retry_after_max_ms:
-            faults.append("RETRY_AFTER_MIN_MS must not be above RETRY_AFTER_MAX_MS")
+        faults = list(_faults_between(self))
         if faults:
-            raise ValueError("; ".join(faults))
+            raise ValueError("\n".join(faults))
         return self
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _faults_between(settings: Settings) -> Iterator[str]:
+    """What is wrong with settings that are each fine; the text names all of them."""
+    if settings.lease_ms < 2 * settings.lease_renew_ms:
+        yield "LEASE_MS must be at least twice LEASE_RENEW_MS, or one late renewal loses the lease"
+    if settings.queue_shutdown_drain_ms >= settings.platform_grace_ms:
+        yield (
+            "QUEUE_SHUTDOWN_DRAIN_MS must be below PLATFORM_GRACE_MS, or the platform kills a worker before it has"
+            " given back"
+        )
+    calls = {
+        "CHES_TIMEOUT_MS": settings.ches_timeout_ms,
+        "SMTP_CONNECT_TIMEOUT_MS + 5 x SMTP_TIMEOUT_MS + SMTP_FINAL_DOT_TIMEOUT_MS": settings.smtp_connect_timeout_ms
+        + 5 * settings.smtp_timeout_ms
+        + settings.smtp_final_dot_timeout_ms,
+        "TWILIO_TIMEOUT_MS": settings.twilio_timeout_ms,
+        "ACS_TIMEOUT_MS": settings.acs_timeout_ms,
+    }
+    longest = max(calls, key=calls.__getitem__)
+    if settings.delivery_reconcile_stale_ms <= calls[longest]:
+        yield (
+            f"DELIVERY_RECONCILE_STALE_MS must be above the longest a provider call may take ({calls[longest]} ms:"
+            f" {longest}), or live calls look stuck"
+        )
+    if settings.retry_after_min_ms > settings.retry_after_max_ms:
+        yield "RETRY_AFTER_MIN_MS must not be above RETRY_AFTER_MAX_MS"
 
 
 def load(**overrides: object) -> Settings:
@@ -432,11 +523,37 @@ def load(**overrides: object) -> Settings:
     try:
         return Settings(**overrides)  # type: ignore[arg-type]  # pydantic checks them
     except ValidationError as error:
-        lines = []
-        for fault in error.errors(include_url=False, include_input=False, include_context=False):
-            place = ".".join(str(part) for part in fault["loc"]).upper() or "together"
-            message = fault["msg"].removeprefix("Value error, ")
-            if fault["type"] == "missing":
-                message = "is not set"
-            lines.append(f"  {place}: {message}")
+        faults = _read(error)
+        lines = [f"  {place or 'together'}: {text}" for place, text in faults]
+        lines += [f"  together: {text}" for text in _find_faults_between(overrides, {place for place, _ in faults})]
         raise SettingsError("The settings are not valid:\n" + "\n".join(lines)) from None
+
+
+def _read(error: ValidationError) -> list[tuple[str, str]]:
+    """Give the variables at fault, each with what is wrong; the place is empty for a fault between settings."""
+    found = []
+    for fault in error.errors(include_url=False, include_input=False, include_context=False):
+        place = ".".join(str(part) for part in fault["loc"]).upper()
+        text = "is not set" if fault["type"] == "missing" else fault["msg"].removeprefix("Value error, ")
+        found += [(place, line) for line in text.splitlines()]
+    return found
+
+
+def _find_faults_between(overrides: dict[str, object], at_fault: set[str]) -> list[str]:
+    """
+    What is wrong between the settings that are fine.
+
+    pydantic holds settings against each other only when each is fine, so those at fault get their defaults for it.
+    """
+    fields = {name.upper(): name for name in Settings.model_fields}
+    if "" in at_fault:  # each was fine, and what is between them has been found
+        return []
+    stand_ins = {
+        fields[place]: _STAND_INS.get(fields[place], Settings.model_fields[fields[place]].default)
+        for place in at_fault & fields.keys()
+    }
+    try:
+        Settings(**{**overrides, **stand_ins})  # type: ignore[arg-type]
+    except ValidationError as error:
+        return [text for _, text in _read(error) if at_fault.isdisjoint(re.findall(r"\w+", text))]
+    return []

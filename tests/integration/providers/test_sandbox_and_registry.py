@@ -132,7 +132,6 @@ def test_without_a_choice_of_provider_every_message_waits() -> None:
     ("name", "changes", "missing"),
     [
         ("smtp", {"smtp_username": "user"}, ("SMTP_PASSWORD",)),
-        ("acs", {"acs_access_key": "not base64!"}, ("ACS_ACCESS_KEY in base64",)),
         ("twilio", {"twilio_from": None, "twilio_messaging_service_sid": "MG1"}, ()),
     ],
 )
