@@ -23,6 +23,7 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from shared.domain.masking import mask_text
+from shared.domain.visible import visible
 
 #: Characters of one text that are read and written; a provider's error page must not become a log file.
 _READ_AT_MOST, _WRITE_AT_MOST = 20_000, 16_000
@@ -37,7 +38,6 @@ _EVENT_NAME = re.compile(r"[a-z][a-z0-9_.]*")
 #: A password between `user:` and `@` of a URL; a bearer, basic or API key after its label.
 _URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@'\"]*):[^/\s@'\"]+@")
 _CREDENTIAL = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}|\btid_(live|test)_\w+", re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "fields", "event"}
 
 _context: ContextVar[Mapping[str, object]] = ContextVar("log_context", default={})  # noqa: B039  # never changed
@@ -192,25 +192,17 @@ class _Text(logging.Formatter):
         said = record.msg if event == "message" else event
         fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
         clock = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        line = _visible(f"{clock} {record.levelname:<7} {said}  {fields}".rstrip())
+        line = visible(f"{clock} {record.levelname:<7} {said}  {fields}".rstrip())
         if self._colour and (start := self._COLOURS.get(record.levelno)):
             line = f"{start}{line}\x1b[0m"
         if record.exc_text:
-            line += "".join(f"\n    {_visible(each)}" for each in record.exc_text.splitlines())
+            line += "".join(f"\n    {visible(each)}" for each in record.exc_text.splitlines())
         return line
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = record.__dict__.get("fields")
     return fields if isinstance(fields, dict) else {}
-
-
-def _visible(text: str) -> str:
-    return (
-        _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
-        .encode("utf-8", "backslashreplace")
-        .decode()
-    )
 
 
 def _message_of(record: logging.LogRecord) -> str:

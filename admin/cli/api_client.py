@@ -2,13 +2,15 @@
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from admin.cli.fault import CommandError
+from admin.cli.screen import cell
 
 #: Seconds to connect, and to wait for an ordinary answer.
 _CONNECT_S, _ANSWER_S = 10.0, 60.0
@@ -18,6 +20,8 @@ _ACCEPT_S = 600.0
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)
 _PIECE = 64 * 1024
 _MIN_ERROR, _UNAVAILABLE = 400, frozenset({429, 502, 503, 504})
+#: What a header may hold: a newline in a key would begin another one.
+_KEY, _IDEMPOTENCY_KEY = re.compile(r"[ -~]+"), re.compile(r"[!-~]{1,255}")
 
 Progress = Callable[[int], None]
 
@@ -30,7 +34,7 @@ class Refusal(CommandError):  # noqa: N818  # as above
     """The API said no. `faults` are the places it named, `fault_count` counts also those it did not list."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
-        super().__init__(str(problem.get("detail") or f"the server answered {status}"))
+        super().__init__(cell(problem.get("detail") or f"the server answered {status}"))
         self.status = status
         self.slug = str(problem.get("type", "")).rpartition("#")[2]
         self.faults: list[dict[str, str]] = list(problem.get("errors") or [])
@@ -46,8 +50,10 @@ class ApiClient:
 
     def __init__(self, url: str, key: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not _has_port(parts):
             raise CommandError("the address of the installation must look like https://tidings.example.com")
+        if not _KEY.fullmatch(key):
+            raise CommandError("the API key has a character that no key has; is there a newline in it?")
         self.url = url.rstrip("/")
         self._parts = parts
         self._key = key
@@ -148,6 +154,19 @@ def _pieces(body: IO[bytes], on_progress: Progress) -> Iterator[bytes]:
         yield piece
         sent += len(piece)
         on_progress(sent)
+
+
+def is_idempotency_key(text: str) -> bool:
+    """Whether the API takes it: 1 to 255 visible ASCII characters."""
+    return _IDEMPOTENCY_KEY.fullmatch(text) is not None
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Whether the port is a number, or none is given."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
 
 
 def _parse(content: bytes) -> dict[str, Any]:

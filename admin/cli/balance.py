@@ -8,6 +8,8 @@ import click
 
 from admin.cli.books import COLUMNS
 from admin.cli.fault import CommandError
+from admin.cli.ids import SendId
+from admin.cli.screen import say
 from admin.cli.stores import ledger_transaction, read_settings
 from admin.cli.table import as_table
 
@@ -37,7 +39,7 @@ WORDS = {
 
 
 @click.command("books")
-@click.option("--send", "send_id", metavar="ID", help="One send, checked row by row.")
+@click.option("--send", "send_id", metavar="ID", type=SendId(), help="One send, checked row by row.")
 def books(send_id: str | None) -> None:
     """
     Show that accepted = sent + failed + dead-lettered + suppressed + cancelled + expired + unsure + owed.
@@ -45,22 +47,19 @@ def books(send_id: str | None) -> None:
     What is owed is split by where it is and what it waits for. Ends with 1, naming sends and deliveries, when
     anything is unaccounted for.
     """
-    from shared.domain.ids import IdError, parse_send_id
+    from shared.domain.ids import parse_send_id
     from shared.ledger import books as ledger_books
 
-    try:
-        chosen = parse_send_id(send_id) if send_id else None
-    except IdError:
-        raise CommandError(f"{send_id} is not the id of a send") from None
+    chosen = parse_send_id(send_id) if send_id else None
     with ledger_transaction() as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         found = ledger_books.lines(connection, send_id=chosen)
         if chosen and not found:
             raise CommandError(f"there is no send {send_id}")
         differences = _differences(connection, chosen)
-    click.echo(_table(found))
-    click.echo()
-    click.echo(_where(found))
+    say(_table(found))
+    say()
+    say(_where(found))
     if differences or any(line.books.unaccounted for line in found):
         raise CommandError("UNACCOUNTED. This is a fault of Tidings; please report it.\n" + "\n".join(differences))
 

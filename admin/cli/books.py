@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from admin.cli.screen import cell
 from admin.cli.table import as_table
 
 #: In the order of the balance: accepted = all that follow.
@@ -39,8 +40,8 @@ def books_table(send: Mapping[str, Any]) -> str:
 
 def summary(send: Mapping[str, Any]) -> str:
     """Name, state, times, books."""
-    lines = [f"Send {send['id']}" + (f" “{send['name']}”" if send.get("name") else "")]
-    state = f"{send['status']}: {send['pause_reason']}" if send.get("pause_reason") else send["status"]
+    lines = [f"Send {send['id']}" + (f" “{cell(send['name'])}”" if send.get("name") else "")]
+    state = f"{send['status']}: {cell(send['pause_reason'])}" if send.get("pause_reason") else send["status"]
     lines.append(
         f"{state} · {send['mode']} key" + (f" · {send['segments']:,} SMS segments" if send["segments"] else "")
     )

@@ -4,6 +4,7 @@ import click
 
 from admin.cli.connection import local_environment
 from admin.cli.fault import CommandError
+from admin.cli.screen import say
 from admin.cli.stores import read_settings
 
 
@@ -19,4 +20,4 @@ def inbox(url: str | None) -> None:
     base = url or settings.public_url or local_environment().get("TIDINGS_URL")
     if not base:
         raise CommandError("say where the web process is: --url, TIDINGS_URL or PUBLIC_URL")
-    click.echo(link_to_inbox(base, settings.secret_key.get_secret_value()))
+    say(link_to_inbox(base, settings.secret_key.get_secret_value()))

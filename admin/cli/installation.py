@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from admin.cli.fault import CommandError
+from admin.cli.screen import say
 from admin.cli.stores import ledger_transaction, read_settings
 
 _log = logging.getLogger("release")
@@ -55,12 +56,12 @@ def config() -> None:
     for name, field in Settings.model_fields.items():
         value = value_of(getattr(settings, name))
         changed = "" if value == default_of(field) else "   (set)"
-        click.echo(f"{name.upper()}={value}{changed}")
-    click.echo()
+        say(f"{name.upper()}={value}{changed}")
+    say()
     for route in live_routes(settings):
-        click.echo(f"{route.words}.")
+        say(f"{route.words}.")
         if route.warning:
-            click.echo(f"Warning: {route.warning}.", err=True)
+            say(f"Warning: {route.warning}.", err=True)
 
 
 @click.command(hidden=True)
@@ -76,7 +77,7 @@ def docs(check: bool) -> None:  # noqa: FBT001  # click passes by keyword
                 page.write_text(text, encoding="utf-8")
     if check and stale:
         raise CommandError(f"not as the code makes them: {', '.join(stale)}; run `tidings docs`")
-    click.echo(f"Written: {', '.join(stale)}" if stale else "All pages are as the code makes them.")
+    say(f"Written: {', '.join(stale)}" if stale else "All pages are as the code makes them.")
 
 
 def generated_pages() -> dict[str, str]:

@@ -16,6 +16,7 @@ import click
 from admin.cli.connection import local_environment
 from admin.cli.fault import CommandError
 from admin.cli.made_up import LARGEST_SEND, made_up_send
+from admin.cli.screen import say_json
 from admin.cli.stores import ledger_transaction
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def loadtest(recipients: int, rate: float, channel: str, tenant: str, url: str |
         "recipients": recipients, "channel": channel, "asked_rate": rate,
         "handed_in_rate": round(recipients / max(handed_in_s, recipients / rate), 1), **result,
     }  # fmt: skip
-    click.echo(json.dumps(result))
+    say_json(result)
     if result["sent"] != recipients or result["duplicates"] or result["unaccounted"]:
         raise CommandError("not every recipient was sent exactly once")
 

@@ -8,6 +8,7 @@ import click
 
 from admin.cli.fault import CommandError
 from admin.cli.operator import as_operator
+from admin.cli.screen import cell, say
 from admin.cli.stores import ledger_transaction
 from admin.cli.table import as_table
 
@@ -37,7 +38,7 @@ def list_operations(limit: int) -> None:
          one.filter["words"])
         for one in found
     ]  # fmt: skip
-    click.echo(as_table(head, rows))
+    say(as_table(head, rows))
 
 
 @operation.command("show")
@@ -52,7 +53,7 @@ def show_operation(operation_id: UUID) -> None:
             raise CommandError(f"there is no operation {operation_id}; see `tidings operation list`")
         skips = {why.words: count for why, count in operations.skips(connection, operation_id).items()}
         outcome = operations.outcome(connection, operation_id)
-    click.echo("\n".join(_lines(found, skips, outcome)))
+    say("\n".join(_lines(found, skips, outcome)))
 
 
 @operation.command("stop")
@@ -69,7 +70,7 @@ def stop_operation(operation_id: UUID, reason: str, operator: str) -> None:
             raise CommandError(_not_open(operations.find(connection, operation_id), operation_id))
         found = operations.find(connection, operation_id)
     if found is not None:
-        click.echo(f"Stopped: {found.done:,} were requeued, {found.left:,} stay as they were.")
+        say(f"Stopped: {found.done:,} were requeued, {found.left:,} stay as they were.")
 
 
 @operation.command("undo")
@@ -82,7 +83,7 @@ def undo_operation(operation_id: UUID, operator: str) -> None:
     with ledger_transaction() as connection:
         if not operations.undo(connection, operation_id, operator=operator):
             raise CommandError(_not_open(operations.find(connection, operation_id), operation_id))
-    click.echo("Undone: nothing was requeued.")
+    say("Undone: nothing was requeued.")
 
 
 @click.command()
@@ -98,20 +99,20 @@ def audit(limit: int) -> None:
         (f"{one.at:%Y-%m-%d %H:%M:%S}", one.operator, one.action, one.target, one.count, one.result, one.reason)
         for one in found
     ]
-    click.echo(as_table(head, rows))
+    say(as_table(head, rows))
 
 
 def _lines(found: "Operation", skips: Mapping[str, int], outcome: Mapping[str, int]) -> list[str]:
     lines = [
-        f"Requeue {found.filter['words']}",
+        f"Requeue {cell(found.filter['words'])}",
         f"  {found.status}: {found.done:,} of {found.total:,} requeued, {found.skipped:,} skipped, {found.left:,} left",
-        f"  by {found.operator} at {found.created_at:%Y-%m-%d %H:%M:%S} UTC"
-        + (f", because: {found.reason}" if found.reason else ""),
+        f"  by {cell(found.operator)} at {found.created_at:%Y-%m-%d %H:%M:%S} UTC"
+        + (f", because: {cell(found.reason)}" if found.reason else ""),
     ]
     if found.accepts_duplicates:
         lines.append("  possible duplicates were accepted")
     if found.why:
-        lines.append(f"  {found.why}")
+        lines.append(f"  {cell(found.why)}")
     lines += [f"  skipped {count:,}: {why}" for why, count in skips.items()]
     lines += [f"  now {state.replace('_', '-')}: {count:,}" for state, count in outcome.items()]
     return lines

@@ -9,6 +9,7 @@ import click
 
 from admin.cli.fault import CommandError
 from admin.cli.operator import as_operator
+from admin.cli.screen import say
 from admin.cli.stores import ledger_transaction, read_settings
 from admin.cli.table import as_table
 
@@ -39,7 +40,7 @@ def list_providers() -> None:
             seen = circuit_of(name, credential).snapshot()
             took = _when(state.last_accepted_at) if state else None
             rows.append((f"{name}:{credential}", _word(seen), _since(seen), took, _why(seen, state)))
-    click.echo(as_table(("provider", "circuit", "since", "last took a message", "why"), rows))
+    say(as_table(("provider", "circuit", "since", "last took a message", "why"), rows))
 
 
 @provider.command("hold")
@@ -77,7 +78,7 @@ def _change(action: str, name: str, *, reason: str | None, operator: str) -> Non
                 said = "released" if changed else "was not held"
             target = f"provider {':'.join(account)}"
             audit.record(connection, operator=operator, action=action, target=target, reason=reason, result=said)
-            click.echo(f"{':'.join(account)}: {said}")
+            say(f"{':'.join(account)}: {said}")
 
 
 def _known(settings: "Settings") -> "dict[tuple[str, str], ProviderState | None]":

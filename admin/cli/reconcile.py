@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admin.cli.fault import CommandError
+from admin.cli.screen import say
 from admin.cli.stores import read_settings
 from admin.cli.table import as_table
 
@@ -49,7 +50,7 @@ def reconcile(last: int | None) -> None:
     try:
         if last:
             with ledger.autocommit() as connection:
-                click.echo(_passes(recovery.passes(connection, limit=last)))
+                say(_passes(recovery.passes(connection, limit=last)))
             return
         done = Reconciler(
             ledger,
@@ -61,7 +62,7 @@ def reconcile(last: int | None) -> None:
         ).run_pass()
         if done is None:
             raise CommandError("a pass is running at this moment; `tidings reconcile --last 1` shows it")
-        click.echo(_counts(done.as_json()) if done.as_json() else "Nothing is stuck.")
+        say(_counts(done.as_json()) if done.as_json() else "Nothing is stuck.")
         if done.left:
             raise CommandError(done.left)
     except Error as error:

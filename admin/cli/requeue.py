@@ -8,7 +8,9 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from admin.cli.fault import CommandError
+from admin.cli.ids import DeliveryId, SendId
 from admin.cli.operator import as_operator
+from admin.cli.screen import cell, say
 from admin.cli.send import Moment
 from admin.cli.stores import ledger_transaction
 from admin.cli.table import as_table
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Deliveries above which a reason must be given, and above which their number must be typed.
 _REASON_ABOVE, _TYPED_ABOVE = 100, 1_000
+_OPTION = {"send_id": "send", "statuses": "status"}
 _AGO = re.compile(r"(\d{1,4})(m|h|d)")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -39,9 +42,9 @@ class Since(Moment):
 
 
 @click.command()
-@click.argument("delivery_ids", metavar="[DELIVERY_ID]...", nargs=-1)
+@click.argument("delivery_ids", metavar="[DELIVERY_ID]...", nargs=-1, type=DeliveryId())
 @click.option("--ids", "ids_file", type=click.File("r"), help="A file with more delivery ids, one a line; - is stdin.")
-@click.option("--send", "send_id", metavar="ID", help="Only deliveries of this send.")
+@click.option("--send", "send_id", metavar="ID", type=SendId(), help="Only deliveries of this send.")
 @click.option("--tenant", metavar="NAME", help="Only this tenant's.")
 @click.option("--channel", type=click.Choice(["email", "sms"]), help="Only on this channel.")
 @click.option("--status", "statuses", metavar="LIST", help="Of dead_lettered, failed, unsure. [the first two]")
@@ -92,12 +95,15 @@ def requeue(**given: Any) -> None:
 
 
 def _asked(given: dict[str, Any]) -> "RequeueFilter":
-    from shared.domain.ids import IdError, parse_send_id
+    from shared.domain.ids import parse_send_id
     from shared.domain.requeue import REQUEUEABLE, USUAL, RequeueFilter
     from shared.domain.states import Channel, DeliveryStatus
 
     ids = _ids(given["delivery_ids"], given["ids_file"])
     narrowed = ("send_id", "tenant", "channel", "statuses", "signature", "since")
+    empty = [name for name in narrowed if given[name] == ""]
+    if empty:  # of a variable that was never set: without it far more would be taken
+        raise click.UsageError(f"--{_OPTION.get(empty[0], empty[0])} is empty")
     if ids and any(given[name] for name in narrowed):
         raise click.UsageError("give delivery ids or options that describe them, not both")
     if not ids and not any(given[name] for name in narrowed):
@@ -112,10 +118,7 @@ def _asked(given: dict[str, Any]) -> "RequeueFilter":
             raise click.UsageError("--status is a list of dead_lettered, failed and unsure, with commas between")
     if DeliveryStatus.UNSURE in statuses and not ids and not given["accept_duplicates"]:
         raise click.UsageError("unsure deliveries may have been sent: --accept-duplicates says that this is known")
-    try:
-        send_id = parse_send_id(given["send_id"]) if given["send_id"] else None
-    except IdError as error:
-        raise click.UsageError(f"--send: {error}") from None
+    send_id = parse_send_id(given["send_id"]) if given["send_id"] else None
     channel = Channel(given["channel"]) if given["channel"] else None
     return RequeueFilter(
         ids=ids,
@@ -139,13 +142,13 @@ def _ids(words: Sequence[str], file: IO[str] | None) -> "tuple[tuple[UUID, int],
 
 
 def _show(seen: "Preview") -> None:
-    click.echo(f"Requeue {seen.asked.words()}:")
+    say(f"Requeue {cell(seen.asked.words())}:")
     rows = [(share.tenant, share.channel.value, share.status.value, share.count) for share in seen.taken]
     if rows:
-        click.echo(as_table(("tenant", "channel", "status", "deliveries"), rows))
-    click.echo(f"{seen.total:,} would be requeued.")
+        say(as_table(("tenant", "channel", "status", "deliveries"), rows))
+    say(f"{seen.total:,} would be requeued.")
     for why, count in seen.left_out.items():
-        click.echo(f"{count:,} left out: {why.words}.")
+        say(f"{count:,} left out: {why.words}.")
 
 
 def _takes_unsure(seen: "Preview") -> bool:
@@ -154,7 +157,7 @@ def _takes_unsure(seen: "Preview") -> bool:
 
 def _confirm(total: int, *, accepts_duplicates: bool) -> None:
     if accepts_duplicates:
-        click.echo("Some of them may have been sent already, and are then received twice.")
+        say("Some of them may have been sent already, and are then received twice.")
     if total > _TYPED_ABOVE:
         typed = click.prompt(f"Type {total} to requeue them", default="", show_default=False)
         if typed.replace(",", "").strip() != str(total):
@@ -164,7 +167,7 @@ def _confirm(total: int, *, accepts_duplicates: bool) -> None:
 
 
 def _tell(planned: "Operation", *, undo_s: float) -> None:
-    click.echo(planned.id)
+    say(planned.id)
     if undo_s:
-        click.echo(f"Begins in {undo_s:.0f} s. Take it back: tidings operation undo {planned.id}", err=True)
-    click.echo(f"Follow it: tidings operation show {planned.id}", err=True)
+        say(f"Begins in {undo_s:.0f} s. Take it back: tidings operation undo {planned.id}", err=True)
+    say(f"Follow it: tidings operation show {planned.id}", err=True)

@@ -12,6 +12,7 @@ import click
 
 from admin.cli.connection import with_api
 from admin.cli.fault import CommandError
+from admin.cli.screen import cell, say
 
 if TYPE_CHECKING:
     from admin.cli.api_client import ApiClient
@@ -99,10 +100,14 @@ def send(api: "ApiClient", csv_file: IO[bytes], **given: Any) -> None:
 
     Exit code 0: accepted, and, unless --no-wait, settled. 1: refused or unreachable. 2: wrong usage.
     """
+    from admin.cli.api_client import is_idempotency_key
     from admin.cli.submission import write_body
 
     channel, content = _content(given)
     envelope = _envelope(given)
+    key = f"command-{uuid4()}" if given["idempotency_key"] is None else given["idempotency_key"]
+    if not is_idempotency_key(key):  # an empty one is a variable never set: a new key would send a second time
+        raise click.UsageError("--idempotency-key is 1 to 255 visible ASCII characters")
     api.get("/sends?limit=1")  # a wrong key or address shows before a long file is read
     with tempfile.TemporaryFile() as file:  # readable by nobody else, and gone with this process
         body = write_body(
@@ -111,14 +116,14 @@ def send(api: "ApiClient", csv_file: IO[bytes], **given: Any) -> None:
         is_doomed = bool(body.left_out.fault_count) and given["on_invalid"] == "reject"
         if body.left_out.fault_count and not is_doomed:
             _show_faults(body.explain([]), body.left_out.fault_count)
-            click.echo("These rows are left out.", err=True)
+            say("These rows are left out.", err=True)
         if not is_doomed:
             _confirm(api, body, channel=channel, yes=given["yes"] or csv_file.isatty())
-        accepted = _submit(api, file, body, key=given["idempotency_key"] or f"command-{uuid4()}")
+        accepted = _submit(api, file, body, key=key)
     _report_accepted(accepted)
     if given["no_wait"] or (given["at"] is not None and given["at"] > datetime.now().astimezone()):
-        click.echo(accepted["id"])
-        click.echo(f"Look at it with: tidings show {accepted['id']}", err=True)
+        say(accepted["id"])
+        say(f"Look at it with: tidings show {accepted['id']}", err=True)
         return
     finish(api, accepted["id"])
 
@@ -133,13 +138,13 @@ def finish(api: "ApiClient", send_id: str) -> None:
     try:
         last = wait_until_settled(api, send_id)
     except KeyboardInterrupt:
-        click.echo(f"\n{go_on}", err=True)
+        say(f"\n{go_on}", err=True)
         raise SystemExit(130) from None
     except Unreachable as fault:
         raise CommandError(f"{fault.message}. {go_on}") from None
-    click.echo(summary(last))
+    say(summary(last))
     if last["status"] == "paused":
-        raise CommandError(f"the send is paused: {last['pause_reason']}. Go on with: tidings resume {send_id}")
+        raise CommandError(f"the send is paused: {cell(last['pause_reason'])}. Go on with: tidings resume {send_id}")
 
 
 def _content(given: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
@@ -196,9 +201,9 @@ def _submit(api: "ApiClient", file: IO[bytes], body: "Body", *, key: str) -> dic
 
 def _show_faults(faults: Sequence[str], count: int) -> None:
     for fault in faults[:_SHOWN_FAULTS]:
-        click.echo(f"  {fault}", err=True)
+        say(f"  {cell(fault)}", err=True)
     if count > _SHOWN_FAULTS:
-        click.echo(f"  … and {count - _SHOWN_FAULTS:,} more", err=True)
+        say(f"  … and {count - _SHOWN_FAULTS:,} more", err=True)
 
 
 def _report_accepted(accepted: Mapping[str, Any]) -> None:
@@ -210,9 +215,9 @@ def _report_accepted(accepted: Mapping[str, Any]) -> None:
         said.append(_counted(counts["invalid"], "bad row") + " stored as failed")
     if accepted["segments"]:
         said.append(_counted(accepted["segments"], "SMS segment"))
-    click.echo("; ".join(said) + ".", err=True)
+    say("; ".join(said) + ".", err=True)
     for note in accepted["notes"]:
-        click.echo(f"Note: {note}.", err=True)
+        say(f"Note: {cell(note)}.", err=True)
 
 
 def _counted(number: int, noun: str) -> str:

@@ -1,12 +1,13 @@
 """`tidings show`, `cancel`, `pause`, `resume` and `deliveries`: one send, by its id."""
 
-import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import click
 
 from admin.cli.connection import with_api
+from admin.cli.ids import SendId, SendOrDeliveryId
+from admin.cli.screen import cell, say, say_json
 
 if TYPE_CHECKING:
     from admin.cli.api_client import ApiClient
@@ -16,7 +17,7 @@ _PAGE = 1000
 
 
 @click.command()
-@click.argument("send_id", metavar="ID")
+@click.argument("send_id", metavar="ID", type=SendOrDeliveryId())
 @click.option("--watch", is_flag=True, help="Wait until it is settled.")
 @click.option("--deliveries", is_flag=True, help="List every delivery as well, one per line.")
 @click.option("--status", metavar="STATUS", help="Only deliveries of this status, such as failed.")
@@ -28,13 +29,16 @@ def show(api: "ApiClient", send_id: str, **given: Any) -> None:
     from admin.cli.send import finish
 
     if "." in send_id:
-        click.echo(json.dumps(api.get(f"/deliveries/{send_id}"), indent=2))
+        say_json(api.get(f"/deliveries/{send_id}"), indent=2)
         return
     if given["watch"]:
         finish(api, send_id)
     else:
         found = api.get(f"/sends/{send_id}")
-        click.echo(json.dumps(found, indent=2) if given["as_json"] else summary(found))
+        if given["as_json"]:
+            say_json(found, indent=2)
+        else:
+            say(summary(found))
     if given["deliveries"] or given["status"]:
         _list_deliveries(api, send_id, status=given["status"], as_json=given["as_json"])
 
@@ -54,17 +58,17 @@ def list_sends(api: "ApiClient", status: str | None, limit: int) -> None:
         (s["id"], s["status"], sum(s["accepted"].values()), s["created_at"][:16].replace("T", " "), s["name"])
         for s in found
     ]
-    click.echo(as_table(head, rows))
+    say(as_table(head, rows))
 
 
 def _act(name: str, summary_line: str) -> click.Command:
     @click.command(name, help=summary_line)
-    @click.argument("send_id", metavar="ID")
+    @click.argument("send_id", metavar="ID", type=SendId())
     @with_api
     def command(api: "ApiClient", send_id: str) -> None:
         from admin.cli.books import summary
 
-        click.echo(summary(api.post(f"/sends/{send_id}/{name}")))
+        say(summary(api.post(f"/sends/{send_id}/{name}")))
 
     return command
 
@@ -79,7 +83,10 @@ def _list_deliveries(api: "ApiClient", send_id: str, *, status: str | None, as_j
     while True:
         page = api.get(f"/sends/{send_id}/deliveries?{urlencode(query)}")
         for delivery in page["deliveries"]:
-            click.echo(json.dumps(delivery) if as_json else _line(delivery))
+            if as_json:
+                say_json(delivery)
+            else:
+                say(_line(delivery))
         if page["next_cursor"] is None:
             return
         query["cursor"] = page["next_cursor"]
@@ -87,5 +94,5 @@ def _list_deliveries(api: "ApiClient", send_id: str, *, status: str | None, as_j
 
 def _line(delivery: dict[str, Any]) -> str:
     """Tabs between the cells: it goes through `cut` and into a spreadsheet. The address is the tenant's own."""
-    cells = [delivery["id"], delivery["status"], delivery["to"], str(delivery["attempt_count"])]
-    return "\t".join([*cells, " ".join((delivery["last_error"] or "").split())])
+    cells = [delivery["id"], delivery["status"], delivery["to"], delivery["attempt_count"]]
+    return "\t".join(map(cell, [*cells, " ".join((delivery["last_error"] or "").split())]))

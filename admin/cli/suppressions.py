@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from admin.cli.fault import CommandError
+from admin.cli.screen import cell, say
 from admin.cli.stores import ledger_transaction
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def add(tenant_name: str, file: IO[str], sms: bool, reason: str) -> None:  # noq
         holder = _tenant(connection, tenant_name)
         channel, addresses = _read(file, holder, sms=sms)
         deliveries.suppress(connection, tenant_id=holder.id, channel=channel, addresses=addresses, reason=reason)
-    click.echo(f"{len(addresses):,} on the list of {tenant_name}")
+    say(f"{len(addresses):,} on the list of {cell(tenant_name)}")
 
 
 @suppression.command("remove")
@@ -58,7 +59,7 @@ def remove(tenant_name: str, file: IO[str], sms: bool) -> None:  # noqa: FBT001 
         holder = _tenant(connection, tenant_name)
         channel, addresses = _read(file, holder, sms=sms)
         count = suppressions.remove(connection, tenant_id=holder.id, channel=channel, addresses=addresses)
-    click.echo(f"{count:,} taken off the list of {tenant_name}; {len(addresses) - count:,} were not on it")
+    say(f"{count:,} taken off the list of {cell(tenant_name)}; {len(addresses) - count:,} were not on it")
 
 
 @suppression.command("list")
@@ -72,7 +73,7 @@ def list_suppressions(tenant_name: str, full: bool) -> None:  # noqa: FBT001  # 
     with ledger_transaction() as connection:
         for one in suppressions.every(connection, _tenant(connection, tenant_name).id):
             address = one.address if full else mask_address(one.channel, one.address)
-            click.echo("\t".join([one.channel, address, f"{one.created_at:%Y-%m-%d}", one.reason]))
+            say("\t".join(map(cell, [one.channel, address, f"{one.created_at:%Y-%m-%d}", one.reason])))
 
 
 def _tenant(connection: "Connection", name: str) -> "Tenant":
@@ -101,7 +102,7 @@ def _read(lines: Iterable[str], holder: "Tenant", *, sms: bool) -> "tuple[Channe
     except UnicodeDecodeError:
         raise CommandError("the file is not UTF-8 text") from None
     for fault in faults[:_SHOWN_FAULTS]:
-        click.echo(f"  {fault}", err=True)
+        say(f"  {cell(fault)}", err=True)
     if faults:
         raise CommandError(f"nothing was changed: lines that are no address: {len(faults):,}")
     return Channel.SMS if sms else Channel.EMAIL, addresses

@@ -3,6 +3,7 @@
 import click
 
 from admin.cli.fault import CommandError
+from admin.cli.screen import cell, say
 from admin.cli.stores import ledger_transaction
 from admin.cli.table import as_table
 
@@ -32,7 +33,7 @@ def create_tenant(name: str, region: str | None, email_from: str | None, sms_fro
             )
         except tenants.TenantError as error:
             raise CommandError(str(error)) from None
-    click.echo(f"Created tenant {tenant_id}: {name}")
+    say(f"Created tenant {tenant_id}: {cell(name)}")
 
 
 @tenant.command("list")
@@ -44,7 +45,7 @@ def list_tenants() -> None:
         found = tenants.list_tenants(connection)
     head = ("id", "name", "region", "e-mail from", "SMS from", "created")
     rows = [(t.id, t.name, t.default_region, t.email_from, t.sms_from, f"{t.created_at:%Y-%m-%d}") for t in found]
-    click.echo(as_table(head, rows))
+    say(as_table(head, rows))
 
 
 @click.group()
@@ -74,8 +75,8 @@ def create_key(tenant_name: str, is_test: bool, name: str) -> None:  # noqa: FBT
             key_id, secret = tenants.create_key(connection, tenant_id=holder.id, mode=mode, name=name)
         except tenants.TenantError as error:
             raise CommandError(str(error)) from None
-    click.echo(f"Created {mode.value} key {key_id} of {tenant_name}. Keep it now: it cannot be shown again.", err=True)
-    click.echo(secret)
+    say(f"Created {mode.value} key {key_id} of {cell(tenant_name)}. Keep it now: it cannot be shown again.", err=True)
+    say(secret)
 
 
 @key.command("list")
@@ -95,7 +96,7 @@ def list_keys(tenant_name: str) -> None:
         ))
         for k in found
     ]  # fmt: skip
-    click.echo(as_table(("id", "name", "mode", "key", "created", "last used", "revoked"), rows))
+    say(as_table(("id", "name", "mode", "key", "created", "last used", "revoked"), rows))
 
 
 @key.command("revoke")
@@ -107,4 +108,4 @@ def revoke_key(key_id: int) -> None:
     with ledger_transaction() as connection:
         if not tenants.revoke_key(connection, key_id):
             raise CommandError(f"there is no key {key_id}, or it was revoked before; see `tidings key list`")
-    click.echo(f"Revoked key {key_id}")
+    say(f"Revoked key {key_id}")

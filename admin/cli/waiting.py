@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-import click
-
 from admin.cli.api_client import ApiClient, Refusal, Unreachable
 from admin.cli.books import accepted_in, is_over, settled_in
+from admin.cli.screen import say
 
 #: Seconds between two looks: quick at first, so that a small send ends at once.
 _FIRST_LOOK_S, _LOOK_S = 0.2, 1.0
@@ -38,7 +37,7 @@ class _Lines:
         line = f"{self._title}: {done:,} of {self._total:,}" + (f", {note}" if note else "")
         is_due = time.monotonic() - self._said_at >= _LINE_S or (bool(self._said) and done >= self._total)
         if is_due and line != self._said:
-            click.echo(line, err=True)
+            say(line, err=True)
             self._said, self._said_at = line, time.monotonic()
 
 
