@@ -16,8 +16,8 @@ class Event:
     """
     Something done `at_s` seconds after the sends got going.
 
-    what: provider, kill, drain, freeze, thaw, remove, start, flush, redis_stop, redis_start, redis_hang, redis_fill,
-    redis_demote, redis_heal, postgres_stop, postgres_start, postgres_crash.
+    what: provider, kill, drain, freeze, thaw, remove, start, flush, redis_stop, redis_start, redis_hang, redis_freeze,
+    redis_thaw, redis_fill, redis_demote, redis_heal, postgres_stop, postgres_start, postgres_crash.
     """
 
     at_s: float
@@ -39,6 +39,7 @@ def during(begin_s: float, end_s: float, what: str, **arguments: Any) -> list[Ev
         "freeze": "thaw",
         "remove": "start",
         "redis_stop": "redis_start",
+        "redis_freeze": "redis_thaw",
         "redis_fill": "redis_heal",
         "redis_demote": "redis_heal",
         "postgres_stop": "postgres_start",
@@ -80,6 +81,8 @@ def perform(stage: Stage, each: Event) -> None:
         "redis_stop": stage.stores.stop_redis,
         "redis_start": stage.stores.start_redis,
         "redis_hang": stage.stores.hang_redis,
+        "redis_freeze": stage.stores.freeze_redis,
+        "redis_thaw": stage.stores.thaw_redis,
         "redis_fill": stage.stores.fill_redis,
         "redis_demote": stage.stores.demote_redis,
         "redis_heal": stage.stores.heal_redis,

@@ -24,7 +24,7 @@ _PROVIDER = (
     {"faults": [{"kind": "drip", "share": 0.05, "every_ms": 100}]},
     {"latency_ms": 1_000},
 )
-_REDIS = ("redis_stop", "redis_fill", "redis_demote")
+_REDIS = ("redis_stop", "redis_fill", "redis_demote", "redis_freeze")
 
 
 def draw(rng: random.Random, seconds: float) -> list[Event]:
@@ -59,7 +59,11 @@ def draw(rng: random.Random, seconds: float) -> list[Event]:
             case _:
                 events += during(at, end, "remove", member="clock")
         at = max(each.at_s for each in events) + rng.uniform(0.5, 3.0)
-    quiet = [each for each in events if each.what in ("redis_stop", "redis_hang", "freeze", "postgres_stop", "drain")]
+    quiet = [
+        each
+        for each in events
+        if each.what in ("redis_stop", "redis_hang", "redis_freeze", "freeze", "postgres_stop", "drain")
+    ]
     for n in range(int(seconds / 5)):
         when = 5.0 * n + rng.uniform(0.0, 5.0)
         events.append(event(when, "kill", member=rng.choice(_WORKERS)))

@@ -1,6 +1,5 @@
 """The Procfile's processes, several of a kind where wanted, each to be killed, frozen, drained and started again."""
 
-import random
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,9 +113,10 @@ class Fleet:
             self._running[member].signal_group(SIGCONT)
         self._frozen.clear()
 
-    def some_worker(self, rng: random.Random, *, among: str = "worker_") -> str:
-        """One of the workers that can be hit, by chance."""
-        return rng.choice(sorted(m for m in self._running if m.startswith(among) and m not in self._frozen))
+    def busiest(self, *, among: str) -> str:
+        """The member that has most calls in flight."""
+        members = [member for member in self._running if member.startswith(among)]
+        return max(members, key=lambda member: self._left_in_flight(_group(self._running[member].pid)))
 
     def output(self) -> str:
         """The end of what each process wrote, dead ones included."""

@@ -16,7 +16,7 @@ _MOVING_AGAIN_S = 10.0
 @scenario()
 def postgres_crashes(stage: Stage, size: Size) -> Found:
     """
-    Postgres crashes and recovers, three times (two): commits that were not flushed are undone.
+    Postgres crashes and recovers, eight times (three): commits that were not flushed are undone.
 
     Guards: a claim is on disk before its call; an outcome that was undone leaves its row `sending`, which nobody sends
     again.
@@ -25,9 +25,9 @@ def postgres_crashes(stage: Stage, size: Size) -> Found:
     stage.provider.usually(latency_ms=100)
     stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=200)
-    play(stage, [event(4.0 * n, "postgres_crash") for n in range(size.pick(short=2, full=3))])
+    play(stage, [event(3.0 * n, "postgres_crash") for n in range(size.pick(short=3, full=8))])
     settle(stage, within_s=240)
-    return judge(stage, since=since, in_doubt=3 * 3 * CAP, attempts=3)
+    return judge(stage, since=since, in_doubt=size.pick(short=3, full=8) * CAP, attempts=3)
 
 
 @scenario()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from signal import SIGQUIT
+from signal import SIGCONT, SIGQUIT, SIGSTOP
 from uuid import uuid4
 
 import psycopg
@@ -17,6 +17,8 @@ from admin.local.valkey import Valkey
 from shared.ledger.migrate import upgrade
 from tests.support.servers import server_folder
 
+#: What was committed without waiting for the disk stays off it for long: a crash undoes all that it may undo.
+_POSTGRES_OPTIONS = {"wal_writer_delay": "10s"}
 #: s; what an order to Redis may take, far above what a healthy one takes
 _ORDER_S = 30.0
 
@@ -71,6 +73,15 @@ class Stores:
         """Let Redis answer nobody for so long; it keeps what it is told meanwhile, and does it late."""
         self._order("CLIENT", "PAUSE", str(int(seconds * 1_000)), "ALL")
 
+    def freeze_redis(self) -> None:
+        """Stop its process in its tracks: commands wait in its sockets, and are done after `thaw_redis`, asked or not."""
+        assert self._valkey.process is not None
+        self._valkey.process.send_signal(SIGSTOP)
+
+    def thaw_redis(self) -> None:
+        assert self._valkey.process is not None
+        self._valkey.process.send_signal(SIGCONT)
+
     def fill_redis(self) -> None:
         """Let Redis refuse every command that needs memory."""
         self._order("CONFIG", "SET", "maxmemory", "1")
@@ -99,7 +110,7 @@ def stores(tether: Tether) -> Iterator[Stores]:
     """Start both servers with their ordinary durability (fsync, full pages, append-only file)."""
     account = server_account()
     with server_folder() as folder:
-        postgres = Postgres(folder, tether=tether, account=account)
+        postgres = Postgres(folder, tether=tether, account=account, options=_POSTGRES_OPTIONS)
         valkey = Valkey(folder, tether=tether, account=account)
         try:
             postgres.start()

@@ -61,7 +61,7 @@ def frozen(stage: Stage, size: Size) -> Found:
     stage.provider.usually(latency_ms=150)
     stage.submit(size.pick(short=1_500, full=5_000))
     get_going(stage, accepted=100)
-    play(stage, during(0.5, size.pick(short=10, full=90), "freeze", member="worker_bulk"))
+    play(stage, during(0.5, size.pick(short=10, full=90), "freeze", member=stage.fleet.busiest(among="worker_bulk")))
     let_pass(stage, 3.0)
     settle(stage, within_s=180)
     return judge(stage, since=since)
