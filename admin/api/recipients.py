@@ -27,6 +27,7 @@ from shared.domain.address import (
 from shared.domain.masking import mask_text
 from shared.domain.merge import normalise_params
 from shared.domain.merge_values import show
+from shared.domain.url_places import LINK_SCHEMES
 from shared.domain.sms_text import segments as count_segments
 from shared.domain.states import Channel
 from shared.ledger.acceptance import AcceptedRow, ChannelRows
@@ -85,6 +86,7 @@ class RecipientCheck:
         self._has_conditions = any(template.has_conditions for template in templates)
         self._needed = frozenset[str]().union(*(template.required for template in templates))
         self._surely_small = self._find_surely_small()
+        self._begins_links = "html" in content.parts and bool(content.parts["html"].template.links)
         self._names_subject = "subject" in content.parts and bool(content.parts["subject"].template.names)
 
     def _find_surely_small(self) -> int:
@@ -122,17 +124,14 @@ class RecipientCheck:
         if not self._has_plain_shape(raw):
             problems = self._find_shape_problems(raw)
         if problems:
+            self._find_more(raw, problems)
             return self._refuse(index, raw, problems, skip_invalid=skip_invalid)
-        address, params, written, segments = "", _NO_PARAMS, None, None
-        try:
-            address = self._parse(raw["to"])
-        except AddressError as error:
-            problems.append(("/to", check_storable(raw["to"]) or str(error)))
+        address = self._take_address(raw["to"], problems)
+        params, written = _NO_PARAMS, None
         if raw.get("params"):
             params = self._take_params(raw["params"], problems)
             written = _encode(params)
-        if not problems:
-            segments = self._try_content(params, len(written or ""), problems)
+        segments = self._try_content(params, len(written or ""), problems)
         if problems:
             return self._refuse(index, raw, problems, skip_invalid=skip_invalid)
         digest = self._digest(address)
@@ -141,6 +140,26 @@ class RecipientCheck:
             return _NO_ROW
         self._seen.add(digest)
         return self._accept(address, written, raw.get("reference"), segments)
+
+    def _take_address(self, text: str, problems: list[tuple[str, str]]) -> str:
+        try:
+            return self._parse(text)
+        except AddressError as error:
+            problems.append(("/to", check_storable(text) or str(error)))
+            return ""
+
+    def _find_more(self, raw: Any, problems: list[tuple[str, str]]) -> None:
+        """Add what else is wrong with a row whose shape is: its address and params are looked at where they can be."""
+        if not isinstance(raw, dict):
+            return
+        said = {pointer for pointer, _ in problems}
+        if isinstance(raw.get("to"), str) and "/to" not in said:
+            self._take_address(raw["to"], problems)
+        given = raw.get("params") or _NO_PARAMS
+        if not isinstance(given, dict) or any(pointer.startswith("/params") for pointer in said):
+            return
+        params = self._take_params(given, problems)
+        self._try_content(params, len(_encode(params)), problems)
 
     @staticmethod
     def _has_plain_shape(raw: Any) -> bool:
@@ -184,7 +203,10 @@ class RecipientCheck:
 
         `size` is the length of the params as JSON: never less than that of their values.
         """
+        if problems and any(pointer.startswith("/params") for pointer, _ in problems):
+            return None  # a param that is at fault would be called missing as well
         merged = {**self._shared, **params} if params else self._shared
+        faults = len(problems)
         if size > self._surely_small:
             self._check_size(merged, problems)
         if self._has_conditions or not self._needed <= merged.keys() or None in merged.values():
@@ -192,12 +214,15 @@ class RecipientCheck:
             for part in self._parts.values():
                 missing.update(dict.fromkeys(part.template.missing(merged)))
             problems.extend(("/params", f"lacks {name}, which the template needs") for name in missing)
-        if problems:
+        if len(problems) > faults:
             return None
         if self._channel is Channel.SMS:
             return self._count_segments(merged, problems)
         if self._names_subject and has_header_hazard(self._parts["subject"].template.render(merged)):
             problems.append(("/params", "make a subject with a line end or an encoded word in it"))
+        if self._begins_links:
+            for name in self._parts["html"].template.not_links(merged):
+                problems.append(("/params", f"give {name}, which begins a link, another scheme than {LINK_SCHEMES}"))
         return None
 
     def _check_size(self, merged: dict[str, object], problems: list[tuple[str, str]]) -> None:

@@ -64,6 +64,7 @@ def test_every_fault_is_reported_at_once_with_its_place(api: Api) -> None:
         "/email/recipients/3/too",
         "/email/recipients/4",
         "/sms/recipients/0/to",
+        "/sms/recipients/0/params",
         "/sms/recipients/1/params",
     }
     assert found["/sms/recipients/1/params"] == "lacks code, which the template needs"
@@ -272,3 +273,22 @@ def test_a_header_too_large_for_memory_is_refused_while_it_is_read(api: Api) -> 
     assert len(body) < limit
     with pytest.raises(JsonError, match="all but the recipients is longer than 1,000,000 characters"):
         read_outline(io.BytesIO(body + b"}}"), fingerprint=False, max_header_chars=1_000_000)
+
+
+def test_every_fault_of_a_recipient_is_reported_at_once(api: Api) -> None:
+    body = email(
+        {"to": "x"},
+        {"to": "y", "params": {"name": [1]}},
+        {"to": 5, "params": {}},
+        {"to": "jane@example.com", "reference": 7, "extra": 1},
+        {"to": "z", "params": 3},
+    )
+    found = api.submit(body).get_json()["errors"]
+    places = sorted(fault["pointer"].removeprefix("/email/recipients/") for fault in found)
+    assert places[:6] == ["0/params", "0/to", "1/params/name", "1/to", "2/params", "2/to"]
+    assert places[6:] == ["3/extra", "3/params", "3/reference", "4/params", "4/to"]
+
+
+def test_an_sms_too_long_for_a_number_that_is_wrong_is_told_as_both(api: Api) -> None:
+    body = {"sms": {"text": "{{ t }}", "recipients": [{"to": "x", "params": {"t": "long " * 1000}}]}}
+    assert faults(api.submit(body)).keys() == {"/sms/recipients/0/to", "/sms/recipients/0"}
