@@ -82,6 +82,7 @@ class JsonReader:
         self._buffer = ""
         self._at = 0
         self._ended = False
+        self._may_begin_with_mark = offset == 0
         self._bytes_read = offset
         self._lines_cut = 0
         #: Characters of all values and keys scanned so far, elements that came whole apart.
@@ -102,9 +103,18 @@ class JsonReader:
         self._ended = not data
         try:
             self._buffer += self._decoder.decode(data, self._ended)
-        except UnicodeDecodeError:
-            self._fail("the text is not UTF-8 from about here on", len(self._buffer))
+        except UnicodeDecodeError as error:
+            self._buffer += error.object[: error.start].decode("utf-8")
+            self._drop_mark()
+            self._fail("the text is not UTF-8 from here on", len(self._buffer))
+        self._drop_mark()
         return True
+
+    def _drop_mark(self) -> None:
+        """Pass over a byte-order mark, which some editors write. Source: RFC 8259 §8.1 (it may be ignored)."""
+        if self._may_begin_with_mark and self._buffer:
+            self._may_begin_with_mark = False
+            self._buffer = self._buffer.removeprefix("\ufeff")
 
     def _cut(self) -> None:
         newline = self._buffer.rfind("\n", 0, self._at)

@@ -260,3 +260,9 @@ def test_the_largest_submission_is_stored_without_a_cliff(api: Api, ledger: Ledg
     assert answer["accepted"]["email"] == 3_000
     assert rows_stored(ledger)[:3] == (1, 3_000, 120)
     assert stored(ledger, "params->>'name'")[2_999] == ("n2999",)
+
+
+def test_a_body_with_a_byte_order_mark_is_taken(api: Api) -> None:
+    response = api.submit(b"\xef\xbb\xbf" + json.dumps(email()).encode(), Idempotency_Key="marked")
+    assert response.status_code == 202
+    assert response.get_json()["accepted"]["email"] == 1

@@ -133,3 +133,26 @@ def test_lines_are_counted_over_what_the_buffer_has_let_go() -> None:
     with pytest.raises(JsonError) as caught:
         list(reader.elements())
     assert (caught.value.line, caught.value.column) == (100_001, 3)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 1_000])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xe4rger", b"\xe2\x82"], ids=["no utf-8", "latin-1", "cut short"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "marked"])
+def test_a_byte_that_is_not_utf_8_is_told_by_line_and_column(mark: bytes, bad: bytes, most: int) -> None:
+    with pytest.raises(JsonError, match="not UTF-8") as refused:
+        whole(mark + '{"näme":\n  "Jö'.encode() + bad, most=most)
+    assert (refused.value.line, refused.value.column) == (2, 6)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 1_000])
+def test_a_byte_order_mark_before_the_document_is_passed_over(most: int) -> None:
+    data = b"\xef\xbb\xbf" + b'[{"to": "x"}]'
+    assert whole(data, most=most) == [{"to": "x"}]
+    reader = JsonReader(Dribble(data, most), max_value_chars=100)
+    assert reader.offset() == 3
+
+
+def test_a_byte_order_mark_elsewhere_is_a_fault_at_its_place() -> None:
+    with pytest.raises(JsonError) as refused:
+        whole("\ufeff\ufeff{}")
+    assert (refused.value.line, refused.value.column) == (1, 1)
