@@ -98,6 +98,37 @@ def test_a_body_sent_in_chunks_is_taken_and_one_cut_short_is_not(
         assert b" 400 " in raw.recv(100)
 
 
+def test_a_client_that_sends_too_much_reads_the_413_and_not_a_reset(
+    process: ProcessStarter, ledger: Ledger, redis_url: str, unused_address: str
+) -> None:
+    secret = key_of(ledger, "acme")[2]
+    start(process, unused_address, REDIS_URL=redis_url, API_MAX_BODY_BYTES=str(4 * 1024 * 1024))
+    for _ in range(3):
+        # four times as much as any buffer between the two holds, so the client is still sending when it is refused
+        status, problem = post(unused_address, secret, b" " * (15 * 1024 * 1024))
+        assert (status, problem["type"]) == (413, "/api/v1/docs#body-too-large")
+    in_chunks = (b" " * 65_536 for _ in range(200))
+    with closing(http.client.HTTPConnection(unused_address, timeout=30)) as connection:
+        headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        connection.request("POST", "/api/v1/sends", in_chunks, headers, encode_chunked=True)
+        assert connection.getresponse().status == 413
+        assert post(unused_address, secret, json.dumps(email()).encode())[0] == 202
+
+
+def test_a_body_far_too_large_is_refused_without_being_read(
+    process: ProcessStarter, ledger: Ledger, redis_url: str, unused_address: str
+) -> None:
+    secret = key_of(ledger, "acme")[2]
+    start(process, unused_address, REDIS_URL=redis_url, API_MAX_BODY_BYTES="4096")
+    with closing(http.client.HTTPConnection(unused_address, timeout=30)) as connection:
+        connection.putrequest("POST", "/api/v1/sends")
+        fields = {"Content-Type": "application/json", "Content-Length": str(10**12)}
+        for name, value in {"Authorization": f"Bearer {secret}", **fields}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+
+
 def test_a_restarted_postgres_costs_nobody_an_error(api: Api, ledger: Ledger) -> None:
     assert api.get("/sends").status_code == 200
     with ledger.autocommit() as connection:
