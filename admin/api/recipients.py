@@ -27,9 +27,9 @@ from shared.domain.address import (
 from shared.domain.masking import mask_text
 from shared.domain.merge import normalise_params
 from shared.domain.merge_values import show
-from shared.domain.url_places import LINK_SCHEMES
 from shared.domain.sms_text import segments as count_segments
 from shared.domain.states import Channel
+from shared.domain.url_places import LINK_SCHEMES
 from shared.ledger.acceptance import AcceptedRow, ChannelRows
 
 #: Rows checked before they are handed on.
@@ -221,8 +221,8 @@ class RecipientCheck:
         if self._names_subject and has_header_hazard(self._parts["subject"].template.render(merged)):
             problems.append(("/params", "make a subject with a line end or an encoded word in it"))
         if self._begins_links:
-            for name in self._parts["html"].template.not_links(merged):
-                problems.append(("/params", f"give {name}, which begins a link, another scheme than {LINK_SCHEMES}"))
+            names = self._parts["html"].template.not_links(merged)
+            problems.extend(("/params", f"let {name} begin a link that is not {LINK_SCHEMES}") for name in names)
         return None
 
     def _check_size(self, merged: dict[str, object], problems: list[tuple[str, str]]) -> None:

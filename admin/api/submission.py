@@ -21,8 +21,6 @@ from shared.settings import Settings
 #: How far ahead a send may be scheduled: a typing error in the year should not sit in the ledger for ever.
 _FURTHEST = timedelta(days=10 * 366)
 _SLOT_NAME = re.compile(r"\{\{[-+]?\s*([^\W\d]\w*)")
-#: Characters of the longest escape in html: `"` is `&#34;`.
-_LARGEST_ESCAPE = 5
 #: A short code, or an alphanumeric sender id of at most 11 characters with a letter in it (3GPP TS 23.040 §9.1.2.5).
 _SMS_SENDER = re.compile(r"\d{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 _&+-]{1,11}|MG[0-9a-f]{32}", re.ASCII)
 
@@ -227,5 +225,4 @@ def _read_part(
         faults.add(pointer, str(error))
         return
     uses = Counter(normalise_name(name) for name in _SLOT_NAME.findall(source))
-    growth = _LARGEST_ESCAPE if kind == "html" else 1
-    content.parts[key] = Part(source, template, uses, growth, most_uses=max(uses.values(), default=0))
+    content.parts[key] = Part(source, template, uses, template.growth, most_uses=max(uses.values(), default=0))

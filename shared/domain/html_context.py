@@ -9,14 +9,19 @@ other places are refused when the template is compiled:
 - in an attribute value without quotes (a space in the value would begin a new attribute),
 - in an event handler (`onclick="…"`: entities are decoded there before the script is read).
 
-A value at the start of `href` or `src` is allowed: a link of the tenant's own is what most notifications are
-about, and mail clients run no `javascript:` links. Comments are allowed, since `>` of a value is escaped.
+- in a script's URL (`href="javascript:…"`: percent-encoding is undone there before the script is read).
+
+Where a value stands in a URL, it is noted with what the URL begins with, for `url_places`. Comments are allowed,
+since `>` of a value is escaped; a URL in one (as for old Outlook) is not known as a URL.
 
 This guards against a value breaking out, not against a tenant's own template: the branches of an `if` are
 read one after the other, as if all of them were shown.
 """
 
 import re
+from collections.abc import Callable
+
+from shared.domain.url_places import URL_ATTRIBUTES, runs_script
 
 #: Stands for a placeholder in the text that is scanned; no template can contain it, NUL being refused.
 MARK = "\0"
@@ -31,7 +36,11 @@ _ATTRIBUTE = re.compile(
 _RAW_TEXT_END = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
 
 
-def find_unsafe_placeholder(markup: str) -> tuple[int, str] | None:
+#: Told the end of each URL's beginning, by the positions of its first character and of a placeholder in it.
+NoteUrl = Callable[[int, int], None]
+
+
+def find_unsafe_placeholder(markup: str, note_url: NoteUrl = lambda _start, _at: None) -> tuple[int, str] | None:
     """
     Find the first placeholder that escaping would not make safe.
 
@@ -39,6 +48,7 @@ def find_unsafe_placeholder(markup: str) -> tuple[int, str] | None:
 
     Args:
         markup: the template's text with MARK in the place of each placeholder.
+        note_url: called for each placeholder in a URL with where the URL starts and where the placeholder is.
 
     Returns:
         Its ordinal among the marks, from 0, and what to do about it; None when all are safe.
@@ -51,7 +61,7 @@ def find_unsafe_placeholder(markup: str) -> tuple[int, str] | None:
             continue
         if MARK in opening[3]:
             return _unsafe(markup, opening.start(3), "write a literal < as &lt;; a tag's name cannot be a value")
-        position, found = _scan_attributes(markup, opening.end())
+        position, found = _scan_attributes(markup, opening.end(), note_url)
         if found is None and not opening[2]:
             position, found = _scan_raw_text(markup, position, opening[3].lower())
         if found is not None:
@@ -59,7 +69,7 @@ def find_unsafe_placeholder(markup: str) -> tuple[int, str] | None:
     return None
 
 
-def _scan_attributes(markup: str, position: int) -> tuple[int, tuple[int, str] | None]:
+def _scan_attributes(markup: str, position: int, note_url: NoteUrl) -> tuple[int, tuple[int, str] | None]:
     while attribute := _ATTRIBUTE.match(markup, position):
         name, value = attribute["name"], attribute["value"] or ""
         if MARK in name:
@@ -70,6 +80,11 @@ def _scan_attributes(markup: str, position: int) -> tuple[int, tuple[int, str] |
                 return 0, _unsafe(markup, at, f"put quotes around the value of {name}")
             if name.lower().startswith("on"):
                 return 0, _unsafe(markup, at, f"the event handler {name} cannot contain a value")
+            if name.lower() in URL_ATTRIBUTES:
+                if runs_script(value[1:]):
+                    return 0, _unsafe(markup, at, f"a script in {name} cannot contain a value")
+                for found in re.finditer(MARK, value):
+                    note_url(at + 1, at + found.start())
         position = attribute.end()
     return position, None
 

@@ -147,6 +147,20 @@ def test_bad_content_is_refused_at_its_place_with_a_reason(api: Api, body: objec
     assert says in found[place]
 
 
+def test_a_param_that_would_begin_a_link_with_a_script_is_named_with_its_row(api: Api) -> None:
+    links = ["https://example.com/a?b=c", "javascript:alert(1)", "/relative"]
+    body = {
+        "email": {
+            "subject": "s",
+            "html": '<a href="{{ link }}">here</a>',
+            "recipients": [row(to=f"p{n}@example.com", params={"link": link}) for n, link in enumerate(links)],
+        }
+    }
+    assert faults(api.submit(body)) == {
+        "/email/recipients/1/params": "let link begin a link that is not http, https, mailto, tel or relative"
+    }
+
+
 def test_65_536_params_of_one_recipient_meet_a_stated_limit(api: Api) -> None:
     params = {f"p{number}": "v" for number in range(65_537)}
     found = faults(api.submit(email(row(params=params))))
