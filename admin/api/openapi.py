@@ -25,6 +25,30 @@ _PROBLEMS = {
     422: "The body or query has faults; all are listed, and nothing was stored.",
     503: "The ledger is away; repeat the request after Retry-After seconds.",
 }
+_ABOUT = (
+    "Hand in e-mail and SMS for one recipient or a million; every one of them reaches a settled outcome. "
+    f"Limits: {limits.MAX_PARAMS:,} params and {limits.MAX_PARAM_CHARS:,} characters of params for each recipient; "
+    "the number of recipients and the size of a body are settings of the installation (1,000,000 and 256 MiB unless "
+    "changed)."
+)
+#: What a template may say, and what becomes of a value in it: a heading, and what is to be known about it.
+_MERGE = {
+    "Placeholders": "`{{ name }}` is replaced by the recipient's param of that name, else by the send's. "
+    '`{{ name | default("friend") }}` names a text for a missing or null param; `default("friend", true)` also for an '
+    'empty one. `{% if vip %}…{% elif tier == "gold" %}…{% else %}…{% endif %}` chooses, also with `not`, `and`, `or` '
+    "and `!=`; `{# … #}` is left out. That is the whole language.",
+    "Values are never expanded": "A value is put in once and is not read as a template: braces inside it are shown as "
+    "they were given.",
+    "Missing": "A param that is absent or null is missing (null in a recipient's params hides the send's), and a "
+    "recipient who lacks one that the template needs is refused at acceptance. In a condition a missing param counts "
+    "as false. An empty text, 0 and false are values, and are put in.",
+    "Names": "The spelling of a param's name does not matter: `First Name`, `first-name` and `FIRST_NAME` are all "
+    "`first_name`, so the headers of a spreadsheet will do. A template writes it with letters, digits and underscores, "
+    "in either case. Params of one object that differ in spelling only are refused.",
+    "Escaping": "In the subject, in text and in SMS a value stands as it is. In html it is escaped, and inside a URL "
+    "percent-encoded; a placeholder where neither makes it safe (a script, a style, a tag's name, an attribute without "
+    "quotes) is refused with the template.",
+}
 _REF = "#/components/schemas/{model}"
 
 
@@ -103,10 +127,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Tidings",
             "version": "1",
-            "description": "Hand in e-mail and SMS for one recipient or a million; every one of them reaches a "
-            f"settled outcome. Limits: {limits.MAX_PARAMS:,} params and {limits.MAX_PARAM_CHARS:,} characters of "
-            "params for each recipient; the number of recipients and the size of a body are settings of the "
-            "installation (1,000,000 and 256 MiB unless changed).",
+            "description": f"{_ABOUT}\n\n" + "\n\n".join(f"**{heading}.** {text}" for heading, text in _MERGE.items()),
         },
         "servers": [{"url": "/"}],
         "security": [{"key": []}],
@@ -127,4 +148,4 @@ def openapi_document() -> Response:
 @api.get("/docs")
 def docs() -> str:
     """The document, readable, without a script or anything from elsewhere."""
-    return render_template("api_docs.html", document=document(), problems=_PROBLEMS)
+    return render_template("api_docs.html", document=document(), about=_ABOUT, merge=_MERGE, problems=_PROBLEMS)

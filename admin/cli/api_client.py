@@ -68,7 +68,15 @@ class ApiClient:
             return self._ask("POST", path)
         return self._ask("POST", path, json.dumps(body).encode())
 
-    def submit(self, body: IO[bytes], size: int, *, key: str, on_progress: Progress = lambda _: None) -> dict[str, Any]:
+    def submit(
+        self,
+        body: IO[bytes],
+        size: int,
+        *,
+        key: str,
+        on_progress: Progress = lambda _: None,
+        on_replay: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
         """
         Hand in a send, again if no answer comes: under its Idempotency-Key it is accepted once.
 
@@ -77,11 +85,14 @@ class ApiClient:
             size: its length in bytes.
             key: the Idempotency-Key.
             on_progress: told how many bytes are sent.
+            on_replay: told that the answer is that of an earlier submission under this key.
         """
         for wait_s in (*_WAITS_S, None):
             body.seek(0)
             try:
-                return self._ask("POST", "/sends", _pieces(body, on_progress), size=size, idempotency_key=key)
+                return self._ask(
+                    "POST", "/sends", _pieces(body, on_progress), size=size, idempotency_key=key, on_replay=on_replay
+                )
             except (Unreachable, Refusal) as fault:
                 if wait_s is None or not _may_pass(fault):
                     raise
@@ -96,6 +107,7 @@ class ApiClient:
         *,
         size: int | None = None,
         idempotency_key: str | None = None,
+        on_replay: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
         headers = {
             "Authorization": f"Bearer {self._key}",
@@ -110,7 +122,7 @@ class ApiClient:
             headers["Idempotency-Key"] = idempotency_key
         connection = self._connect()
         try:
-            status, content = _exchange(
+            status, content, is_replayed = _exchange(
                 connection, method, f"{self._parts.path.rstrip('/')}/api/v1{path}", body, headers
             )
         except (OSError, http.client.HTTPException) as fault:
@@ -120,6 +132,8 @@ class ApiClient:
         answer = _parse(content)
         if status >= _MIN_ERROR:
             raise Refusal(status, answer)
+        if is_replayed:
+            on_replay()
         return answer
 
     def _connect(self) -> http.client.HTTPConnection:
@@ -138,14 +152,14 @@ def _exchange(
     target: str,
     body: bytes | Iterator[bytes] | None,
     headers: Mapping[str, str],
-) -> tuple[int, bytes]:
+) -> tuple[int, bytes, bool]:
     connection.sock.settimeout(_ANSWER_S)
     # A server may refuse before it has read everything, and close; its answer is then already here.
     with suppress(BrokenPipeError, ConnectionResetError):
         connection.request(method, target, body, headers)
     connection.sock.settimeout(_ACCEPT_S if "Idempotency-Key" in headers else _ANSWER_S)
     answer = connection.getresponse()
-    return answer.status, answer.read()
+    return answer.status, answer.read(), answer.headers.get("Idempotent-Replayed") == "true"
 
 
 def _pieces(body: IO[bytes], on_progress: Progress) -> Iterator[bytes]:

@@ -41,10 +41,9 @@ def books_table(send: Mapping[str, Any]) -> str:
 def summary(send: Mapping[str, Any]) -> str:
     """Name, state, times, books."""
     lines = [f"Send {send['id']}" + (f" “{cell(send['name'])}”" if send.get("name") else "")]
+    segments = f"{send['segments']:,} SMS segment{'' if send['segments'] == 1 else 's'}" if send["segments"] else ""
     state = f"{send['status']}: {cell(send['pause_reason'])}" if send.get("pause_reason") else send["status"]
-    lines.append(
-        f"{state} · {send['mode']} key" + (f" · {send['segments']:,} SMS segments" if send["segments"] else "")
-    )
+    lines.append(f"{state} · {send['mode']} key" + (f" · {segments}" if segments else ""))
     times = [
         f"{word} {_moment(send[field])}"
         for field, word in (

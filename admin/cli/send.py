@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -121,6 +122,7 @@ def send(api: "ApiClient", csv_file: IO[bytes], **given: Any) -> None:
             _confirm(api, body, channel=channel, yes=given["yes"] or csv_file.isatty())
         accepted = _submit(api, file, body, key=key)
     _report_accepted(accepted)
+    _show_bad_rows(api, accepted, body)
     if given["no_wait"] or (given["at"] is not None and given["at"] > datetime.now().astimezone()):
         say(accepted["id"])
         say(f"Look at it with: tidings show {accepted['id']}", err=True)
@@ -186,7 +188,7 @@ def _submit(api: "ApiClient", file: IO[bytes], body: "Body", *, key: str) -> dic
 
     try:
         with gauge("Handing in", body.size, is_bytes=True) as bar:
-            return api.submit(file, body.size, key=key, on_progress=bar.show)
+            return api.submit(file, body.size, key=key, on_progress=bar.show, on_replay=_tell_replay)
     except (Unreachable, KeyboardInterrupt) as fault:
         said = f"{fault.message}. " if isinstance(fault, Unreachable) else ""
         raise CommandError(
@@ -197,6 +199,36 @@ def _submit(api: "ApiClient", file: IO[bytes], body: "Body", *, key: str) -> dic
         own = body.left_out.fault_count
         _show_faults(body.explain(refusal.faults), refusal.fault_count - (len(body.rows) - body.count) + own)
         raise
+
+
+def _tell_replay() -> None:
+    say(
+        "This was handed in before under the same Idempotency-Key: it is the same send, nothing is sent twice.",
+        err=True,
+    )
+
+
+def _show_bad_rows(api: "ApiClient", accepted: Mapping[str, Any], body: "Body") -> None:
+    """
+    List the first rows that were stored as failed, by their rows in the spreadsheet.
+
+    Where duplicates were dropped, the installation's row numbers no longer lead back to the file's: then by their ids.
+    """
+    from admin.cli.api_client import Refusal, Unreachable
+
+    count = sum(accepted["invalid"].values())
+    if not count:
+        return
+    faults, found = [], []
+    with suppress(Refusal, Unreachable):  # it is accepted, and the line below says how to ask again
+        found = api.get(f"/sends/{accepted['id']}/deliveries?status=failed&limit={_SHOWN_FAULTS}")["deliveries"]
+    for delivery in found:
+        place = int(delivery["id"].rpartition(".")[2]) - 1
+        is_known = place < body.count and not any(accepted["duplicates"].values())
+        where = f"row {body.rows[place]}" if is_known else f"delivery {delivery['id']}"
+        faults.append(f"{where}, {delivery['last_error']}")
+    _show_faults(faults, count)
+    say(f"  List them with: tidings show {accepted['id']} --status failed", err=True)
 
 
 def _show_faults(faults: Sequence[str], count: int) -> None:

@@ -14,12 +14,18 @@ if TYPE_CHECKING:
 
 #: Deliveries asked for at a time.
 _PAGE = 1000
+#: Of a delivery's line, before the last error.
+_COLUMNS = ("id", "status", "to", "attempt_count", "segments", "reference")
 
 
 @click.command()
 @click.argument("send_id", metavar="ID", type=SendOrDeliveryId())
 @click.option("--watch", is_flag=True, help="Wait until it is settled.")
-@click.option("--deliveries", is_flag=True, help="List every delivery as well, one per line.")
+@click.option(
+    "--deliveries",
+    is_flag=True,
+    help="List every delivery as well: id, status, address, attempts, segments, reference, last error.",
+)
 @click.option("--status", metavar="STATUS", help="Only deliveries of this status, such as failed.")
 @click.option("--json", "as_json", is_flag=True, help="The API's answer as it is.")
 @with_api
@@ -94,5 +100,5 @@ def _list_deliveries(api: "ApiClient", send_id: str, *, status: str | None, as_j
 
 def _line(delivery: dict[str, Any]) -> str:
     """Tabs between the cells: it goes through `cut` and into a spreadsheet. The address is the tenant's own."""
-    cells = [delivery["id"], delivery["status"], delivery["to"], delivery["attempt_count"]]
-    return "\t".join(map(cell, [*cells, " ".join((delivery["last_error"] or "").split())]))
+    cells = [*(delivery[name] for name in _COLUMNS), " ".join((delivery["last_error"] or "").split())]
+    return "\t".join("" if value is None else cell(value) for value in cells)

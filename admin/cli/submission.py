@@ -93,11 +93,14 @@ def _add_unfit(file: IO[bytes], rows: "array[int]", recipients: CsvRecipients) -
 def _names_in(content: Mapping[str, str]) -> frozenset[str]:
     """The params that the templates mention: other columns stay at home."""
     names: frozenset[str] = frozenset()
+    faults = []
     for part in ("subject", "text", "html"):
         try:
             names |= compile_template(content.get(part, ""), kind="html" if part == "html" else "text").names
         except TemplateError as error:
-            raise CommandError(f"the {part} is not a template: {error}") from None
+            faults.append(f"the {part} is not a template: {error}")
+    if faults:
+        raise CommandError("\n  ".join(faults))
     return names
 
 

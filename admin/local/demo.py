@@ -22,13 +22,8 @@ def ensure_key(database_url: str, key_file: Path) -> str:
             if kept and authenticate(connection, kept):
                 return kept
             tenant = find_tenant(connection, TENANT)
-            tenant_id = (
-                tenant.id
-                if tenant
-                else create_tenant(
-                    connection, name=TENANT, default_region=REGION, email_from="Tidings <tidings@example.com>"
-                )
-            )
+            # It has no sender of its own, which would stand over EMAIL_FROM.
+            tenant_id = tenant.id if tenant else create_tenant(connection, name=TENANT, default_region=REGION)
             _, secret = create_key(connection, tenant_id=tenant_id, mode=Mode.LIVE, name="make up")
     finally:
         ledger.close()

@@ -82,7 +82,7 @@ def _make_environment(folder: Path) -> None:
 def _install(folder: Path) -> None:
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
     total = sum(1 for line in REQUIREMENTS.read_text().splitlines() if "==" in line)
-    _say(f"==> installing {total} pinned packages (about half a minute, longer on a slow line)\n")
+    _say("==> installing the pinned packages (about half a minute, longer on a slow line)\n")
     # Wheels only: building one from source would need compilers and headers.
     _run_pip([*pip, "--only-binary", ":all:", "--requirement", str(REQUIREMENTS)], total)
     # The checkout itself, for the `tidings` command.
@@ -96,8 +96,9 @@ def _run_pip(command: "list[str]", total: int) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
             last_lines.append(line)
+            total -= line.startswith("Ignoring ")  # a pin for another platform
             collected += line.startswith(("Collecting ", "Requirement already satisfied: "))
-            if not total:
+            if total <= 0:
                 continue
             progress = f"    {min(collected, total)} of {total}"
             if line.startswith("Collecting ") and sys.stdout.isatty():

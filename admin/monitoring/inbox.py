@@ -12,11 +12,12 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Blueprint, Response, abort, make_response, redirect, render_template, request, url_for
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import db
 from admin.monitoring.inbox_pass import SESSION_LASTS_S, is_admitted, new_session, opens
+from shared.domain.idn import readable
 from shared.domain.masking import mask_address, mask_text
 from shared.domain.sms_text import SegmentCount, segments
 from shared.ledger.models import SandboxMessage
@@ -48,6 +49,7 @@ class Line:
     channel: str
     to: str
     title: str
+    preview: str
     received_at: datetime
 
 
@@ -106,7 +108,7 @@ def blueprint(settings: Settings) -> Blueprint:
     def message(message_id: int) -> str:
         found = _message(message_id)
         counted: SegmentCount | None = segments(found.text or "") if found.channel == "sms" else None
-        return _page("message.html", message=found, segments=counted)
+        return _page("message.html", message=found, segments=counted, address=_both_forms(found.address))
 
     @pages.get("/<int:message_id>/html")
     def html_part(message_id: int) -> Response:
@@ -120,14 +122,24 @@ def blueprint(settings: Settings) -> Blueprint:
 
 def _lines(before: int) -> list[Line]:
     title = func.coalesce(SandboxMessage.subject, func.left(SandboxMessage.text, _PREVIEW_LENGTH), "")
+    is_mail = SandboxMessage.subject.is_not(None)
+    preview = case((is_mail, func.left(func.coalesce(SandboxMessage.text, ""), _PREVIEW_LENGTH)), else_="")
+    columns = (SandboxMessage.id, SandboxMessage.channel, SandboxMessage.address, title, preview)
     rows = db.session.execute(
-        select(SandboxMessage.id, SandboxMessage.channel, SandboxMessage.address, title, SandboxMessage.received_at)
+        select(*columns, SandboxMessage.received_at)
         .where(SandboxMessage.id < before)
         .order_by(SandboxMessage.id.desc())
         .limit(PAGE_SIZE + 1)
     )
     return [
-        Line(id=row[0], channel=row[1], to=mask_address(row[1], row[2]), title=mask_text(row[3]), received_at=row[4])
+        Line(
+            id=row[0],
+            channel=row[1],
+            to=mask_address(row[1], readable(row[2])),
+            title=mask_text(row[3]),
+            preview=mask_text(row[4]),
+            received_at=row[5],
+        )
         for row in rows
     ]
 
@@ -139,6 +151,11 @@ def _message(message_id: int) -> SandboxMessage:
     if found is None:
         abort(HTTPStatus.NOT_FOUND)
     return found
+
+
+def _both_forms(address: str) -> str:
+    read = readable(address)
+    return address if read == address else f"{read} ({address})"
 
 
 def _page(template: str, **context: Any) -> str:

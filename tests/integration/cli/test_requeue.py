@@ -113,10 +113,10 @@ def test_a_thousand_are_typed_and_a_hundred_need_a_reason(tidings: Tidings, ledg
     ("words", "said"),
     [
         ((), "say which"),
-        (("not-an-id",), "a delivery id looks like"),
+        (("not-an-id",), "is not the id of a delivery"),
         (("01a2163a-6f0e-7b32-8c1d-0a5b1c2d3e4f.1", "--tenant", "x"), "not both"),
         (("--status", "sent"), "--status is a list of"),
-        (("--send", "x"), "--send: a send id is a UUID"),
+        (("--send", "x"), "is not the id of a send"),
         (("--since", "yesterday"), "2027-03-28T09:00"),
     ],
 )

@@ -36,9 +36,9 @@ def test_a_csv_is_sent_and_its_books_are_shown(installation: Installation) -> No
     assert re.search(r"e-mail +2 +2 +0", result.stdout)
     shown = installation.tidings("show", _id_in(result.stderr), "--deliveries")
     assert "“Spring”" in shown.stdout
-    assert [line.split("\t")[1:4] for line in shown.stdout.splitlines()[-2:]] == [
-        ["sent", "ada@example.com", "1"],
-        ["sent", "grace@example.com", "1"],
+    assert [line.split("\t")[1:] for line in shown.stdout.splitlines()[-2:]] == [
+        ["sent", "ada@example.com", "1", "", "a-1", ""],
+        ["sent", "grace@example.com", "1", "", "g-1", ""],
     ]
     listed = installation.tidings("list").stdout
     assert "completed" in listed
@@ -55,6 +55,8 @@ def test_the_same_people_can_be_told_by_sms(installation: Installation) -> None:
     assert result.exit_code == 0, result.output
     assert re.search(r"SMS +2 +2 +0", result.stdout)
     assert "2 SMS segments" in result.output
+    shown = installation.tidings("show", _id_in(result.stderr), "--deliveries")
+    assert [line.split("\t")[4] for line in shown.stdout.splitlines()[-2:]] == ["1", "1"]
 
 
 def test_every_fault_is_told_at_once_by_its_row_and_nothing_is_stored(installation: Installation) -> None:
@@ -83,7 +85,20 @@ def test_bad_rows_are_left_aside_when_asked(installation: Installation) -> None:
     assert result.exit_code == 0, result.output
     assert "row 4, column A (email): has no address\nThese rows are left out.\n" in result.stderr
     assert "1 bad row stored as failed" in result.stderr
+    send_id = _id_in(result.stderr)
+    assert "  row 3, to: is not an e-mail address" in result.stderr
+    assert f"  List them with: tidings show {send_id} --status failed\n" in result.stderr
     assert re.search(r"e-mail +2 +1 +1 +0", result.stdout)
+
+
+def test_bad_rows_are_told_by_their_ids_where_dropped_duplicates_moved_them(installation: Installation) -> None:
+    result = installation.tidings(
+        "send", "--csv", "-", "--subject", "Hello", "--text", "x", "--on-invalid", "skip", "--no-wait",
+        stdin="email\nada@example.com\nada@example.com\nnot-an-address\n",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    assert f"  delivery {_id_in(result.stderr)}.2, to: is not an e-mail address" in result.stderr
 
 
 def test_a_scheduled_send_is_not_waited_for_and_can_be_stopped(installation: Installation) -> None:
@@ -131,6 +146,8 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key_and_accepted_once(i
 
     assert first.exit_code == again.exit_code == 0, first.output
     assert first.stdout == again.stdout
+    assert "handed in before" not in first.stderr
+    assert "handed in before under the same Idempotency-Key: it is the same send" in again.stderr
     assert _count(installation, "send") == 1
 
 

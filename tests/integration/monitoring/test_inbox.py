@@ -207,3 +207,21 @@ def test_no_page_loads_anything_from_elsewhere_or_may_be_framed(browser: FlaskCl
         assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
         assert answer.headers["Cache-Control"] == "no-store"
         assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.text)
+
+
+def test_the_list_shows_how_a_letter_begins_so_that_one_of_many_is_found(browser: FlaskClient, put: Put) -> None:
+    put(text="Dear Ada, your number is 17. Write to bob@example.com")
+    page = browser.get("/inbox").get_data(as_text=True)
+
+    assert "Dear Ada, your number is 17." in page
+    assert "bob@example.com" not in page
+
+
+def test_an_international_domain_is_shown_as_people_read_it_beside_the_form_that_is_sent(
+    browser: FlaskClient, put: Put
+) -> None:
+    number = put(address="ada@xn--mnchen-3ya.example")
+
+    assert "a***@m***.example" in browser.get("/inbox").get_data(as_text=True)
+    page = browser.get(f"/inbox/{number}").get_data(as_text=True)
+    assert "<dd>ada@münchen.example (ada@xn--mnchen-3ya.example)</dd>" in page

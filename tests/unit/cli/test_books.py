@@ -41,6 +41,11 @@ def test_a_summary_names_the_send_its_state_and_what_was_dropped() -> None:
     assert "1 duplicate address was dropped" in text
 
 
+def test_one_segment_is_one_segment() -> None:
+    assert summary(_send(segments=1)).splitlines()[1] == "sending · live key · 1 SMS segment"
+    assert summary(_send(segments=1_200)).splitlines()[1] == "sending · live key · 1,200 SMS segments"
+
+
 def test_a_cancelled_send_is_over_only_when_nothing_is_owed() -> None:
     send = _send(status="cancelled")
 

@@ -128,3 +128,12 @@ def test_numbers_go_out_as_sms() -> None:
         "text": "Hi {{ name }}",
         "recipients": [{"to": "+16045550123", "params": {"name": "Ada"}}],
     }
+
+
+def test_the_faults_of_all_templates_are_told_at_once() -> None:
+    content = {"subject": "{{ name", "text": "fine", "html": "{% for %}"}
+    with pytest.raises(CommandError) as told:
+        _write("email\nada@example.com\n", content=content)
+
+    assert "the subject is not a template" in told.value.message
+    assert "the html is not a template" in told.value.message
