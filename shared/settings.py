@@ -553,7 +553,7 @@ def _find_faults_between(overrides: dict[str, object], at_fault: set[str]) -> li
         for place in at_fault & fields.keys()
     }
     try:
-        Settings(**{**overrides, **stand_ins})  # type: ignore[arg-type]
+        Settings(**{**overrides, **stand_ins})
     except ValidationError as error:
         return [text for _, text in _read(error) if at_fault.isdisjoint(re.findall(r"\w+", text))]
     return []
