@@ -8,6 +8,7 @@ from flask import Flask
 
 from admin.api.openapi import document
 from admin.api.operations import OPERATIONS
+from shared.domain.merge import compile_template
 from tests.integration.api.conftest import Api, email
 
 DOCUMENT: dict[str, Any] = document()
@@ -38,6 +39,31 @@ def test_the_page_shows_every_operation_and_loads_nothing_from_elsewhere(app: Fl
         assert f'id="{operation.name}"' in page
     assert "<script" not in page
     assert "https://" not in page
+
+
+def test_what_merge_does_is_in_the_document_and_on_the_page(app: Flask) -> None:
+    page = app.test_client().get("/api/v1/docs").get_data(as_text=True)
+    for heading in ("Values are never expanded", "Missing", "Names", "Escaping"):
+        assert f"**{heading}.**" in DOCUMENT["info"]["description"]
+        assert f"<td>{heading}</td>" in page
+
+
+def test_merge_is_as_the_document_says(api: Api) -> None:
+    def answer(text: str, **params: object) -> int | str:
+        recipient = {"to": "jane@example.com", "params": params}
+        body = {"params": {"shared": "s"}, "email": {"subject": "x", "text": text, "recipients": [recipient]}}
+        response = api.submit(body)
+        return response.get_json()["errors"][0]["detail"] if response.status_code == 422 else response.status_code
+
+    lacks = "lacks {}, which the template needs"
+    assert answer("{{ First_Name }}", **{"first-name": "{{ code }}"}) == 202
+    assert answer("{{ code }}", code=None) == lacks.format("code")
+    assert answer("{{ shared }}") == 202
+    assert answer("{{ shared }}", shared=None) == lacks.format("shared")
+    assert answer("{% if code %}x{% endif %}{{ empty }}{{ zero }}{{ no }}", empty="", zero=0, no=False) == 202
+    assert compile_template("{{ a }}", kind="text").render({"a": "{{ b }}"}) == "{{ b }}"
+    linked = compile_template('<a href="https://example.com/?q={{ a }}">{{ a }}</a>', kind="html")
+    assert linked.render({"a": "<{{"}) == '<a href="https://example.com/?q=%3C%7B%7B">&lt;{{</a>'
 
 
 def test_every_reference_leads_somewhere() -> None:
