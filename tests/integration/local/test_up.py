@@ -180,6 +180,7 @@ def test_the_demo_key_is_real_and_the_same_after_a_restart(up: Up, ledger: Ledge
         caller = tenants.authenticate(connection, key)
     assert caller
     assert caller.tenant_name == "demo"
+    assert caller.email_from is None, "it would stand over EMAIL_FROM"
 
 
 def test_secrets_are_kept_for_the_present_user_alone(up: Up) -> None:
