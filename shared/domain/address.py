@@ -72,6 +72,8 @@ _NANP_SPELLED = re.compile(
 )
 _NANP_REGIONS = frozenset({"CA", "US"})
 _PHONE_TEXT = re.compile(r"[+＋]?[\d\s()./\-\u2010-\u2015\u2212]+")
+#: 6.04555E+09, or 6,04555E+09: what a spreadsheet makes of a long number in a narrow column.
+_SCIENTIFIC = re.compile(r"[+-]?\d{1,3}(?:[.,]\d{1,20})?[eE][+-]?\d{1,3}")
 _TEL_SCHEME = re.compile(r"tel:(?=\+)", re.IGNORECASE)
 
 _SENDER = re.compile(r"(?P<name>[^<>]*)<(?P<address>[^<>]*)>")
@@ -161,6 +163,11 @@ def parse_phone(text: str, region: str | None) -> str:
 
 
 def _parse_any_phone(text: str, region: str | None) -> str:
+    if _SCIENTIFIC.fullmatch(text):
+        raise AddressError(
+            "is a number in a spreadsheet's scientific notation; make its column text, or a number without decimals,"
+            " and export it again"
+        )
     if not _PHONE_TEXT.fullmatch(text[:MAX_INPUT_CHARS]):
         raise AddressError("is not a telephone number: digits, spaces, ( ) . - / and a leading + only, no extension")
     if region is None and text[0] not in "+＋":

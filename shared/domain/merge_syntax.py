@@ -8,6 +8,7 @@ everything else is refused with its line and a remedy. Nothing of a template is 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.ext import Extension
@@ -81,9 +82,14 @@ def parse(source: str) -> Syntax:
         raise TemplateError(f"the template {problem}")
     _check_single_braces(source)
     carriage_return = _stand_in(source)
-    tree = _parse_tree(source.replace("\r\n", carriage_return + "\n").replace("\r", carriage_return))
     reader = _Reader(carriage_return)
-    return Syntax(body=reader.body(tree.body, depth=0), names=frozenset(reader.names))
+    try:
+        tree = _parse_tree(source.replace("\r\n", carriage_return + "\n").replace("\r", carriage_return))
+        return Syntax(body=reader.body(tree.body, depth=0), names=frozenset(reader.names))
+    except TemplateError as error:
+        if (spelling := _spelling(source, error.line)) is not None:
+            raise TemplateError(spelling, line=error.line) from None
+        raise
 
 
 class _TokenLimit(Extension):
@@ -127,6 +133,34 @@ def _check_single_braces(source: str) -> None:
         line = source.count("\n", 0, typo.start()) + 1
         raise TemplateError("a placeholder begins with one brace; write {{ name }}", line=line)
 
+
+#: A column's header put in as it is, in a placeholder or a condition: words that are no one name for the parser.
+_HEADER = re.compile(
+    r"""(?:\{\{[-+]?|\{%[-+]?[ ]*(?:el)?if[ ])[ \t]*
+        (\w{1,64}(?:[ \t\u00a0#?&:/-]{1,8}\w{1,64}){0,15}[ \t]?[#?:]?)
+        [ \t]*(?:\||[=!]=|[-+]?[}%]\})""",
+    re.VERBOSE,
+)
+_NO_NAMES = frozenset(("and", "or", "not", "if", "else", "is", "in"))
+
+
+def _spelling(source: str, line: int) -> str | None:
+    """How to write the first name on a line that is no name as it is written; None where that is not what is wrong."""
+    text = next(islice(source.split("\n"), line - 1, None), "")
+    for written in (found[1] for found in _HEADER.finditer(text)):
+        name = normalise_name(written)
+        if (
+            written.strip().isidentifier()
+            or not _NO_NAMES.isdisjoint(written.lower().split())
+            or not _LETTER.search(name)
+        ):
+            continue
+        name = name if name.isidentifier() else f"_{name}"
+        return f'write "{written.strip()}" as {name}: a name in a template is letters, digits and _ only'
+    return None
+
+
+_LETTER = re.compile(r"[^\W\d_]")
 
 _REMEDIES: dict[type[nodes.Node], str] = {
     nodes.Getattr: "names have no attributes here; pass the part you need as a parameter of its own",

@@ -1,5 +1,6 @@
 """What the template language refuses, and that nobody can make it run, hang or crash."""
 
+import re
 import time
 
 import pytest
@@ -8,6 +9,14 @@ from hypothesis import strategies as st
 
 from shared.domain.merge import MAX_TEMPLATE_CHARS, TemplateError, compile_template
 from shared.domain.merge_syntax import MAX_DEPTH, MAX_TOKENS
+from shared.domain.merge_values import normalise_name
+
+
+@pytest.mark.parametrize("header", ["First Name", "E-mail address", "Order #", "1st choice", "Café / Bar?"])
+def test_the_spelling_that_is_told_for_a_columns_header_names_that_column(header: str) -> None:
+    told = re.search(r"as (\w+):", refusal("Hello\n{{ " + header + " }}").problem)
+    assert told is not None
+    assert compile_template("{{ " + told[1] + " }}", kind="text").names == {normalise_name(header)}
 
 
 def refusal(source: str) -> TemplateError:
@@ -54,7 +63,13 @@ def refusal(source: str) -> TemplateError:
         pytest.param("{{ x | default(" + "9" * 5000 + ") }}", "number", id="5,000 digits"),
         ("{{ _ }}", "letter or digit"),
         ("{{ " + "n" * 65 + " }}", "64"),
-        ("{{ First Name }}", "expected"),
+        ("{{ First Name }}", 'write "First Name" as first_name'),
+        ("{{ name }} {{ E-mail address | default('x') }}", "as e_mail_address"),
+        ("{{- first-name -}}", "as first_name"),
+        ("{{ Order # }}", "as order"),
+        ("{{ 1st choice }}", "as _1st_choice"),
+        ("{% if VIP Client == 'x' %}{% endif %}", "as vip_client"),
+        ("{% if VIP Client %}{% endif %}", "as vip_client"),
         ("{{ name", "unexpected end"),
         ("{{ name }", "unexpected"),
         ("{% if a %}", "[Uu]nexpected end"),
