@@ -58,7 +58,7 @@ def _check(variable: str, url: str, ask: Callable[[], object]) -> None:
         ask()
     except (psycopg.OperationalError, redis.RedisError) as fault:
         why = (str(fault).splitlines() or [type(fault).__name__])[0]
-        raise SetupError(f"{variable}: the server at {place_of(url)} does not answer ({why}). {remedy}") from None
+        raise SetupError(f"{variable}: the server at {place_of(url)} cannot be used ({why}). {remedy}") from None
     except (ValueError, TypeError):  # redis-py hands unknown parameters on as arguments; the text may hold the address
         raise SetupError(f"{variable} is not an address that Redis understands. {remedy}") from None
 

@@ -50,7 +50,7 @@ def test_only_the_embedded_servers_own_addresses_are_left_out(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("variable", "url", "said"),
     [
-        ("REDIS_URL", "redis://:hidden-word@127.0.0.1:{port}/0", "REDIS_URL: the server at 127.0.0.1:{port} does not"),
+        ("REDIS_URL", "redis://:hidden-word@127.0.0.1:{port}/0", "REDIS_URL: the server at 127.0.0.1:{port} cannot"),
         ("DATABASE_URL", "postgresql://u:hidden-word@127.0.0.1:{port}/d", "DATABASE_URL: the server at 127.0.0.1"),
         ("REDIS_URL", "redis://:hidden-word@127.0.0.1/0?foo=1", "REDIS_URL is not an address that Redis"),
         ("REDIS_URL", "redis://:hidden-word@127.0.0.1:port/0", "REDIS_URL is not an address that Redis"),
