@@ -1,6 +1,7 @@
 """One window: claimed rows become messages, calls, outcomes, and rows again, recorded in small groups."""
 
 import logging
+import math
 import random
 import time
 from collections.abc import Generator, Sequence
@@ -47,6 +48,8 @@ GROUP_MAX = 100
 GROUP_WAIT_S = 0.05
 #: Seconds between two tries to record while Postgres is away.
 _RECORD_AGAIN_S = 0.5
+#: Seconds an adapter has to answer once it was told to cut its calls.
+_CUT_PATIENCE_S = 0.3
 #: Seconds between two notes that the provider takes messages, per process and provider.
 _NOTE_ACCEPTED_S = 1.0
 
@@ -115,7 +118,7 @@ class Window:
     def _call(self, rows: Sequence[ClaimedDelivery], messages: Sequence[Message]) -> None:
         self._calling = True
         waiting = dict(enumerate(rows))
-        cut = "the adapter failed; see the log"
+        cut, cut_at = "the adapter failed; see the log", math.inf
         try:
             with closing(self._answers(messages)) as answers:
                 for answer in answers:
@@ -124,7 +127,10 @@ class Window:
                     self._record_if_due()
                     if self.runtime.must_cut:
                         cut = "the process had to stop before the answer came"
-                        break
+                        self.sender.provider.cut()
+                        cut_at = min(cut_at, time.monotonic())
+                        if time.monotonic() - cut_at > _CUT_PATIENCE_S:
+                            break
         except Exception:  # noqa: BLE001
             # A bug in an adapter must not leave rows without an answer: each call may have been made.
             _log.exception("adapter_failed", extra={"provider": self.claim.provider, "send_id": str(self.send.id)})

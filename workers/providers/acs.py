@@ -107,6 +107,10 @@ class AcsProvider:
             group = groups[number]
             yield from zip(group, outcomes_of(result, [messages[index].to for index in group]), strict=True)
 
+    def cut(self) -> None:
+        """See `Provider.cut`."""
+        self._engine.stop()
+
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         """
         Repeat the messages whose window is open, under their ids and first-sent times.

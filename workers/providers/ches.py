@@ -77,6 +77,10 @@ class ChesProvider:
             else:
                 yield index, outcome_of(result)
 
+    def cut(self) -> None:
+        """See `Provider.cut`."""
+        self._engine.stop()
+
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         """
         Look each message up by its tag, and ask on where the answer needs it.

@@ -13,7 +13,17 @@ from http import HTTPStatus
 
 import pycurl
 
-from shared.domain.outcome import Accepted, Ambiguous, Configuration, Outcome, Permanent, Scope, Throttled, Transient
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    NotAttempted,
+    Outcome,
+    Permanent,
+    Scope,
+    Throttled,
+    Transient,
+)
 from workers.providers.http import HttpResult
 
 #: Failures before a byte left that only a change of settings cures: the URL, the scheme, our CA bundle or
@@ -69,6 +79,8 @@ def transport_failure(result: HttpResult) -> Outcome:
     Source: RFC 9110 §9.2.2 (a POST must not be repeated when it may have been applied).
     """
     timed_out = result.error == pycurl.E_OPERATION_TIMEDOUT
+    if result.error == pycurl.E_ABORTED_BY_CALLBACK:
+        return ambiguous(result, code="call_cut") if result.bytes_sent else NotAttempted("draining")
     if result.error and result.bytes_sent == 0:
         if result.error in _OUR_SETUP:
             return Configuration(Scope.PROVIDER, _OUR_SETUP[result.error], result.error_text)

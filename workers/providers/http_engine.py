@@ -30,6 +30,8 @@ from workers.providers.http import HttpLimits, HttpRequest, HttpResult
 
 #: bytes of an answer's body kept; a provider's JSON is below 2 kB, an error page of a gateway below 20 kB.
 BODY_CAP = 65_536
+#: libcurl's code for a transfer that its user broke off; of a call that `stop` ended.
+STOPPED = pycurl.E_ABORTED_BY_CALLBACK
 #: seconds after which the caller gets to run while nothing ends.
 GLANCE_S = 0.05
 
@@ -155,6 +157,7 @@ class HttpEngine:
         self._timer_due: float | None = None
         self._kept = _KeptConnections()
         self._connect_fresh = False
+        self._stopped = False
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, 1_000)
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
@@ -180,6 +183,9 @@ class HttpEngine:
         try:
             heard_at = time.monotonic()
             while self._running:
+                if self._stopped:
+                    yield from [self._finish(curl, STOPPED, "the process had to stop") for curl in [*self._running]]
+                    continue
                 self._step()
                 for ended in self._completed():
                     yield ended
@@ -189,6 +195,10 @@ class HttpEngine:
                     heard_at = time.monotonic()
         finally:
             self._cut()
+
+    def stop(self) -> None:
+        """Let every call running, and every later one, end at once with the error STOPPED."""
+        self._stopped = True
 
     def call(self, request: HttpRequest) -> HttpResult:
         """Make one call and wait for it; only while no other runs."""
@@ -230,11 +240,13 @@ class HttpEngine:
                 yield self._finish(curl, error, text)
 
     def _finish(self, curl: pycurl.Curl, error: int, text: str) -> tuple[int, HttpResult]:
-        self._kept.note(curl)
-        self._multi.remove_handle(curl)
         call = self._running.pop(curl)
+        result = call.result(error, text)
+        if error != STOPPED:
+            self._kept.note(curl)
+        self._multi.remove_handle(curl)
         self._idle.append(call)
-        return call.token, call.result(error, text)
+        return call.token, result
 
     def _connect_again(self, curl: pycurl.Curl) -> bool:
         """Start a refused call once more, within its own total: nothing has left this machine."""

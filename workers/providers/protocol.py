@@ -73,11 +73,19 @@ class Provider(Protocol):
         """
         Make the calls of one window concurrently; yield (index into `messages`, outcome) as each ends.
 
-        While nothing ends, None is yielded at least every 50 ms, so that the caller can record, renew or cut:
-        closing the iterator cuts the calls still running. Every message is answered exactly once.
+        While nothing ends, None is yielded at least every 50 ms, so that the caller can record, renew or `cut`;
+        closing the iterator cuts the calls still running, unheard. Every message is answered exactly once.
         Never raises for what a network or provider can do;
         total time is bounded by the provider's timeout setting. An exception out of here is a bug, and
         the messages not yet answered are then ambiguous.
+        """
+        ...
+
+    def cut(self) -> None:
+        """
+        Have the `send` under way, and any later one, answer what is left at once and end: the process must stop.
+
+        A call of which nothing left this machine comes as NotAttempted, any other as Ambiguous with "call_cut".
         """
         ...
 

@@ -101,6 +101,7 @@ class SandboxProvider:
         self._latency_s = config.latency_ms / 1_000
         self._keep = keep
         self._find = find
+        self._stopped = False
         self._failed_once: set[str] = set()
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
@@ -118,9 +119,17 @@ class SandboxProvider:
             outcomes = [_STORE_AWAY if isinstance(outcome, Accepted | Ambiguous) else outcome for outcome in outcomes]
         ends_at = time.monotonic() + self._latency_s
         while (left_s := ends_at - time.monotonic()) > 0:
+            if self._stopped:
+                lost = Ambiguous("call_cut", "the process had to stop before the answer came")
+                outcomes = [lost] * len(messages)
+                break
             time.sleep(min(left_s, GLANCE_S))
             yield None
         yield from enumerate(outcomes)
+
+    def cut(self) -> None:
+        """See `Provider.cut`; what was asked for is kept by now."""
+        self._stopped = True
 
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         """Look the messages up among what is kept."""

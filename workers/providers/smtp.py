@@ -10,9 +10,9 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from shared.domain import resolutions
 from shared.domain.outcome import Accepted, Ambiguous, Configuration, NotAttempted, Outcome, Permanent, Scope
@@ -45,6 +45,8 @@ class _Job:
     start_by: float
     answers: "queue.SimpleQueue[tuple[int, Outcome]]"
     cancelled: bool = False
+    #: Taken by the thread that begins it, or by the caller who cuts it before: never by both.
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
 
 class _Pool:
@@ -98,7 +100,9 @@ class _Pool:
                 if session:
                     session.quit()
                 return
-            if job.cancelled or time.monotonic() > job.start_by:
+            if not job.turn.acquire(blocking=False):
+                pass  # cut before it began, and answered by whoever cut it
+            elif job.cancelled or time.monotonic() > job.start_by:
                 job.answers.put((job.index, NotAttempted("no connection to the relay was free in time")))
             else:
                 session = self._deliver(session, job)
@@ -182,6 +186,7 @@ class SmtpProvider:
             self._pool = _pools.setdefault(config, _Pool(config))
             self._pool.users += 1
         self._is_open = True
+        self._stopped = False
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """
@@ -202,16 +207,33 @@ class SmtpProvider:
             for job in jobs:
                 self._pool.submit(job)
             left = len(messages)
+            jobs_left = {job.index: job for job in jobs}
             while left:
                 try:
-                    index, outcome = answers.get(timeout=GLANCE_S)
+                    index, outcome = answers.get(timeout=0 if self._stopped else GLANCE_S)
                     left -= 1
+                    jobs_left.pop(index, None)
                     yield index, self._with_evidence(outcome, messages[index])
                 except queue.Empty:
+                    if self._stopped:
+                        yield from self._cut_off(jobs_left.values(), messages)
+                        return
                     yield None
         finally:
             for job in jobs:
                 job.cancelled = True
+
+    def cut(self) -> None:
+        """See `Provider.cut`. What has begun is led to its end, unheard."""
+        self._stopped = True
+
+    def _cut_off(self, jobs: Iterable[_Job], messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:
+        for job in jobs:
+            if job.turn.acquire(blocking=False):
+                yield job.index, NotAttempted("draining")
+            else:
+                lost = Ambiguous("call_cut", "the process had to stop before the relay's answer came")
+                yield job.index, self._with_evidence(lost, messages[job.index])
 
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         """No relay tells what it took: give what its log can be searched by."""

@@ -104,6 +104,10 @@ class TwilioProvider:
         for ended in self._engine.results():
             yield None if ended is None else (ended[0], outcome_of(ended[1]))
 
+    def cut(self) -> None:
+        """See `Provider.cut`."""
+        self._engine.stop()
+
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         """Look for each message in Twilio's list."""
         for index, message in enumerate(messages):

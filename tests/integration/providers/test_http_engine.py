@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.domain.outcome import Accepted, Ambiguous, Configuration, Outcome, Permanent, Scope, Transient
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    NotAttempted,
+    Outcome,
+    Permanent,
+    Scope,
+    Transient,
+)
 from tests.support.scripted_http import (
     CERTIFICATE,
     CLOSE,
@@ -295,3 +304,25 @@ def test_some_hundred_calls_run_at_once(engine: HttpEngine) -> None:
         assert sorted(token for token, _ in results) == list(range(200))
         assert {result.status for _, result in results} == {201}
         assert set(server.count_by(lambda r: r.body.decode(), "/send").values()) == {1}
+
+
+def test_what_is_stopped_says_at_once_whether_a_byte_of_its_request_had_left() -> None:
+    engine = HttpEngine(HttpLimits(total_timeout_ms=30_000, connect_timeout_ms=30_000))
+    with scripted_http() as server, socket.create_server(("127.0.0.1", 0)) as silent:
+        server.always("/send", [HANG])
+        port = silent.getsockname()[1]
+        engine.start(0, HttpRequest(server.url + "/send", [], b"x" * 500))
+        engine.start(1, HttpRequest(f"https://127.0.0.1:{port}/send", [], b"x" * 500))  # never gets to its request
+        outcomes = {}
+        for ended in engine.results():
+            if ended is not None:
+                outcomes[ended[0]] = outcome_of(ended[1])
+            elif server.posts("/send"):
+                engine.stop()
+        engine.start(2, HttpRequest(server.url + "/send", [], b"x" * 500))
+        outcomes.update((ended[0], outcome_of(ended[1])) for ended in engine.results() if ended is not None)
+        engine.close()
+        assert outcomes[1] == outcomes[2] == NotAttempted("draining")
+        assert isinstance(outcomes[0], Ambiguous)
+        assert outcomes[0].code == "call_cut"
+        assert len(server.posts("/send")) == 1

@@ -421,3 +421,24 @@ def test_a_sender_that_cannot_be_put_on_the_wire_pauses_its_send_only(
 def test_the_password_is_in_no_repr() -> None:
     with scripted_smtp() as relay:
         assert "p4ss" not in repr(secured(relay))
+
+
+def test_a_cut_leaves_messages_that_have_not_begun_unattempted_and_only_the_one_under_way_unsure(
+    relay: ScriptedSmtp,
+) -> None:
+    relay.always("dot", [HANG])
+    provider = SmtpProvider(replace(config_for(relay), connections_per_process=1, final_dot_timeout_ms=30_000))
+    try:
+        answered = []
+        for answer in provider.send([email_message(f"p{n}@example.com") for n in range(5)]):
+            if answer is None:
+                if relay.commands.count("DATA"):
+                    provider.cut()
+            else:
+                answered.append(answer[1])
+        assert answered.count(NotAttempted("draining")) == 4
+        [unsure] = [outcome for outcome in answered if isinstance(outcome, Ambiguous)]
+        assert unsure.code == "call_cut"
+        assert "message_id" in unsure.evidence
+    finally:
+        provider.close()

@@ -32,6 +32,7 @@ from tests.support.books import assert_books_balance
 from tests.support.factories import MadeSend, counts, make_send, send_status
 from tests.support.ledger_rows import attempts, delivery, one, scalar
 from tests.support.scripted_http import HANG, Pause, Received, ScriptedHttp, Step
+from tests.support.scripted_smtp import scripted_smtp
 from tests.support.waiting import wait_until
 from workers.actors.chain import Chain
 from workers.actors.render import Row, renderer
@@ -262,6 +263,9 @@ class Broken:
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         yield from enumerate(Unprovable("it keeps nothing") for _ in messages)
 
+    def cut(self) -> None:
+        """It answers at once, or never."""
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -427,3 +431,27 @@ def test_a_chain_whose_redis_goes_away_goes_on_from_the_ledger_past_its_time(
     assert counts(ledger, send.id) == {"sent": 60}
     assert set(calls(provider).values()) == {1}
     assert scalar(ledger, "SELECT count(*) FROM chain") == 0
+
+
+def test_a_drain_that_cuts_a_window_over_smtp_leaves_unsure_only_the_message_under_way(
+    ledger: Ledger, make_worker: MakeWorker
+) -> None:
+    with scripted_smtp() as relay:
+        worker = make_worker(
+            email_provider="smtp",
+            smtp_host="127.0.0.1",
+            smtp_port=relay.port,
+            smtp_security="none",
+            smtp_connections_per_process=1,
+            queue_shutdown_drain_ms=2_100,
+        )
+        send = make_send(ledger, count=5, status=SENDING)
+
+        def hang() -> Step:
+            worker.runtime.begin_drain()
+            return [HANG]
+
+        relay.always("dot", hang)
+        worker.run(send)
+        assert counts(ledger, send.id) == {"owed": 4, "unsure": 1}
+        assert scalar(ledger, "SELECT sum(attempt_count)::int FROM delivery") == 1
