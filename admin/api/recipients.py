@@ -120,18 +120,8 @@ class RecipientCheck:
         yield ready
 
     def _check(self, index: int, raw: Any, *, skip_invalid: bool) -> AcceptedRow | None:
-        problems: list[tuple[str, str]] = []
-        if not self._has_plain_shape(raw):
-            problems = self._find_shape_problems(raw)
-        if problems:
-            self._find_more(raw, problems)
-            return self._refuse(index, raw, problems, skip_invalid=skip_invalid)
-        address = self._take_address(raw["to"], problems)
-        params, written = _NO_PARAMS, None
-        if raw.get("params"):
-            params = self._take_params(raw["params"], problems)
-            written = _encode(params)
-        segments = self._try_content(params, len(written or ""), problems)
+        problems = [] if self._has_plain_shape(raw) else self._find_shape_problems(raw)
+        address, written, segments = self._look_into(raw, problems) if isinstance(raw, dict) else ("", None, None)
         if problems:
             return self._refuse(index, raw, problems, skip_invalid=skip_invalid)
         digest = self._digest(address)
@@ -141,25 +131,21 @@ class RecipientCheck:
         self._seen.add(digest)
         return self._accept(address, written, raw.get("reference"), segments)
 
-    def _take_address(self, text: str, problems: list[tuple[str, str]]) -> str:
-        try:
-            return self._parse(text)
-        except AddressError as error:
-            problems.append(("/to", check_storable(text) or str(error)))
-            return ""
-
-    def _find_more(self, raw: Any, problems: list[tuple[str, str]]) -> None:
-        """Add what else is wrong with a row whose shape is: its address and params are looked at where they can be."""
-        if not isinstance(raw, dict):
-            return
-        said = {pointer for pointer, _ in problems}
-        if isinstance(raw.get("to"), str) and "/to" not in said:
-            self._take_address(raw["to"], problems)
+    def _look_into(self, raw: dict[str, Any], problems: list[tuple[str, str]]) -> tuple[str, str | None, int | None]:
+        """Give address, params as JSON and segments; what has a fault in `problems` already is not looked at."""
+        said = [pointer for pointer, _ in problems]
+        address, written, segments = "", None, None
+        if "/to" not in said and isinstance(raw.get("to"), str):
+            try:
+                address = self._parse(raw["to"])
+            except AddressError as error:
+                problems.append(("/to", check_storable(raw["to"]) or str(error)))
         given = raw.get("params") or _NO_PARAMS
-        if not isinstance(given, dict) or any(pointer.startswith("/params") for pointer in said):
-            return
-        params = self._take_params(given, problems)
-        self._try_content(params, len(_encode(params)), problems)
+        if isinstance(given, dict) and not any(pointer.startswith("/params") for pointer in said):
+            params = self._take_params(given, problems) if given else _NO_PARAMS
+            written = _encode(params) if given else None
+            segments = self._try_content(params, len(written or ""), problems)
+        return address, written, segments
 
     @staticmethod
     def _has_plain_shape(raw: Any) -> bool:
