@@ -11,6 +11,8 @@ from tests.system.chaos.verdict import Found, judge, settle
 
 #: s; after Postgres is back: 2 s for the pool, a renewal, a look for due work, and a chain
 _MOVING_AGAIN_S = 10.0
+#: calls under way when Postgres crashes
+_IN_THE_AIR = 4
 
 
 @scenario()
@@ -24,8 +26,11 @@ def postgres_crashes(stage: Stage, size: Size) -> Found:
     since = time.monotonic()
     stage.provider.usually(latency_ms=100)
     stage.submit(size.pick(short=1_000, full=5_000))
-    get_going(stage, accepted=200)
-    play(stage, [event(3.0 * n, "postgres_crash") for n in range(size.pick(short=3, full=8))])
+    for _ in range(size.pick(short=3, full=8)):
+        get_going(stage, accepted=stage.accepted() + 100)
+        # In the air are calls whose claims were committed a moment ago.
+        wait_until(lambda: stage.provider.counts().number("in_flight") >= _IN_THE_AIR, timeout=30, what="calls")
+        play(stage, [event(0.0, "postgres_crash")])
     settle(stage, within_s=240)
     return judge(stage, since=since, in_doubt=size.pick(short=3, full=8) * CAP, attempts=3)
 
