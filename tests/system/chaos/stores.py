@@ -74,7 +74,7 @@ class Stores:
         self._order("CLIENT", "PAUSE", str(int(seconds * 1_000)), "ALL")
 
     def freeze_redis(self) -> None:
-        """Stop its process in its tracks: commands wait in its sockets, and are done after `thaw_redis`, asked or not."""
+        """Stop its process in its tracks: commands wait in its sockets, and are done after `thaw_redis`."""
         assert self._valkey.process is not None
         self._valkey.process.send_signal(SIGSTOP)
 
