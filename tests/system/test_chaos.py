@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from admin.local.tether import Tether
+from tests.support.processes import CHECKOUT
 from tests.system.chaos.events import say
 from tests.system.chaos.guards import GUARDS, copy_checkout, take_out
 from tests.system.chaos.run import Stages, run_one
@@ -32,6 +33,13 @@ def stages(tether: Tether) -> Iterator[Stages]:
 def test_nothing_is_lost_and_nothing_repeated(stages: Stages, name: str) -> None:
     found = run_one(stages, SCENARIOS[name], seed=_SEED, size=Size(full=False))
     say(f"{name} SEED={_SEED} {as_line(found)}")
+
+
+def test_the_page_names_every_scenario_with_its_guard() -> None:
+    page = (CHECKOUT / "tests/system/chaos/README.md").read_text()
+    for guard in GUARDS:
+        names = ", ".join(f"`{name}`" for name in guard.scenarios)
+        assert f"| {names} | {guard.name} | {guard.without} | `{guard.file}` |" in page
 
 
 def test_every_scenario_has_a_guard_that_can_be_taken_out(tmp_path: Path) -> None:
