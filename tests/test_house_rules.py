@@ -160,7 +160,10 @@ def test_no_module_is_named_for_what_it_is_not() -> None:
     ("what", "pattern"),
     [
         ("a path of somebody's machine", r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/\w"),
-        ("the address of a package index", r"(?:files\.pythonhosted|pypi)\.(?:org|python)|--(?:extra-)?index-url[ =]"),
+        (
+            "the address of a package index",
+            r"\b(?:files\.python[h]osted|py[p]i)\.(?:org|python)|--(?:extra-)?index-url[ =]",
+        ),
         (
             "a page that is not in the project",
             r"\b(?:design|traps|faults|decisions|house-style|dashboard)\.md\b",
