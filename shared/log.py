@@ -6,6 +6,7 @@ constant event name, its facts as fields. `configure()` installs the only handle
 fields, exception text and stack of every record, so no call and no library can forget it.
 """
 
+import copy
 import json
 import logging
 import re
@@ -148,6 +149,10 @@ class _Masking(logging.Filter):
 
 class _Handler(logging.StreamHandler[IO[str]]):
     """Writes to one stream; a line that cannot be written is named without its content."""
+
+    def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]
+        """Mask and write a copy: a record belongs to whoever made it, and other handlers may read it too."""
+        return super().handle(copy.copy(record))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name; its own prints arguments
         fault = sys.exception()

@@ -161,12 +161,30 @@ def test_of_a_long_trace_the_end_is_kept(written: Written) -> None:
 
 
 def test_an_unreadable_call_writes_a_line_all_the_same(written: Written) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [
+        handler for handler in root.handlers if type(handler).__module__ == log.__name__
+    ]  # not pytest's
     logger.info("to %s and %s", "jane.doe@example.com")  # noqa: PLE1206  # the fault is the point
     logger.info("to %d", "jane.doe@example.com")
     logger.info("odd \ud83d", extra={"odd": "\ud83d"})
 
     assert len(written.lines) == 3
     assert "jane.doe" not in written.text
+
+
+def test_other_handlers_read_a_record_as_its_caller_made_it(written: Written) -> None:
+    seen: list[str] = []
+
+    class Other(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(f"{record.getMessage()} {getattr(record, 'count', None)}")
+
+    logging.getLogger().addHandler(Other())
+    logger.info("something_happened", extra={"count": 3})
+
+    assert seen == ["something_happened 3"]
+    assert written.lines[0]["event"] == "something_happened"
 
 
 def test_secrets_never_appear_whatever_carries_them(written: Written) -> None:
