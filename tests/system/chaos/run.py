@@ -7,6 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
+import redis
+
 from admin.local.tether import Tether
 from tests.system.chaos import everything, outages, postgres_faults, redis_faults, workers
 from tests.system.chaos.events import say
@@ -83,7 +86,7 @@ def run_all(
             say(f"{scenario.name} SEED={seed}: {scenario.summary}")
             try:
                 yield Ended(scenario, seed, run_one(stages, scenario, seed=seed, size=size))
-            except AssertionError as error:
+            except (AssertionError, OSError, psycopg.Error, redis.RedisError) as error:
                 yield Ended(scenario, seed, None, "".join(traceback.format_exception(error, limit=-2)))
     finally:
         stages.close()
