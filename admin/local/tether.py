@@ -122,6 +122,8 @@ def _launch(parent: int, uid: str, gid: str, command: list[str]) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit("the process that started this one is gone")
+    # A shell without job control starts its background jobs deaf to SIGINT, and the deafness is inherited.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, os.environ)  # noqa: S606, TID251 - becomes what it was asked to
     except OSError as fault:
