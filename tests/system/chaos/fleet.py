@@ -103,9 +103,9 @@ class Fleet:
         """
         SIGTERM to the whole group, twice, as a platform does; it must end with 0 in time.
 
-        One that is still loading its program has nothing to give back, and may not hear it: dramatiq's main process waits
-        for a child that a signal has ended before its handlers were complete (2.2, cli.py: `logger` in `termhandler`).
-        The platform's SIGKILL ends it.
+        One that is still loading its program has nothing to give back, and may not hear it: dramatiq's main process
+        waits for a child that a signal ended before its handlers were complete (2.2, cli.py: `logger` in
+        `termhandler`). The platform's SIGKILL ends it.
         """
         running = self._running.pop(member)
         loading = not _READY.search(running.output())

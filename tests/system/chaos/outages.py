@@ -77,8 +77,8 @@ def cut_lines(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.provider.behave(faults=[{"kind": "cut", "share": 0.1}], lookup="down")
-    stage.submit(size.pick(short=300, full=2_000))
-    get_going(stage, accepted=100)
+    stage.submit(size.pick(short=200, full=2_000))
+    get_going(stage, accepted=50)
     play(stage, [event(size.pick(short=3, full=10), "provider", faults=[{"kind": "cut", "share": 0.1}])])
     settle(stage, within_s=240)
     assert stage.did("cut") > 0
