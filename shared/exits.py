@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import util
 
+from shared.log import MaskedHandler, also_to
+
 _log = logging.getLogger(__name__)
 
 #: How dramatiq's main process tells of a worker's end; negative codes are signals. Source: dramatiq 2.2, cli.py.
@@ -18,8 +20,8 @@ _CHILD_ENDED = re.compile(r"\(code (-?\d+)\)")
 _LAST = -1_000
 
 
-class _LastError(logging.Handler):
-    """Remembers the newest error that was written; the handler before it has masked the record."""
+class _LastError(MaskedHandler):
+    """Remembers the newest error that was written."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -54,7 +56,7 @@ def report_at_end() -> None:
 def _watch() -> _LastError:
     faulthandler.enable()  # a crash in a library in C: the stack, since nobody can say anything afterwards
     last = _LastError()
-    logging.getLogger().addHandler(last)
+    also_to(last)
     return last
 
 

@@ -90,6 +90,22 @@ def configure(settings: LogSettings, *, process: str, stream: IO[str] | None = N
     _log_uncaught()
 
 
+class MaskedHandler(logging.Handler):
+    """Masks and handles a copy: a record belongs to whoever made it, and other handlers may read it too."""
+
+    def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]
+        """Take a record as it was made."""
+        return super().handle(copy.copy(record))
+
+
+def also_to(handler: MaskedHandler) -> None:
+    """Let `handler` hear every line too, masked like those of the handler that `configure` installed."""
+    root = logging.getLogger()
+    for masking in root.handlers[0].filters:
+        handler.addFilter(masking)
+    root.addHandler(handler)
+
+
 class _Masking(logging.Filter):
     """Rewrites each record to `event`, message, `fields` and `exc_text` that anybody may read."""
 
@@ -147,12 +163,8 @@ class _Masking(logging.Filter):
         return text
 
 
-class _Handler(logging.StreamHandler[IO[str]]):
+class _Handler(MaskedHandler, logging.StreamHandler[IO[str]]):
     """Writes to one stream; a line that cannot be written is named without its content."""
-
-    def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]
-        """Mask and write a copy: a record belongs to whoever made it, and other handlers may read it too."""
-        return super().handle(copy.copy(record))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's name; its own prints arguments
         fault = sys.exception()
