@@ -1,0 +1,196 @@
+"""What is wrong with the flow of messages: one finder per rule of `health`. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from shared.domain.health_facts import (
+    FAILURE_WINDOW_S,
+    Facts,
+    Thresholds,
+    channel_word,
+    is_are,
+    messages_word,
+    spoken,
+)
+
+Severity = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that a rule found. `since` is an ISO moment, None where nobody knows. None: the rule's severity."""
+
+    text: str
+    since: str | None = None
+    severity: Severity | None = None
+
+
+def store_away(facts: Facts, store: str, text: str) -> Iterator[Finding]:
+    """A store that did not answer."""
+    entry = facts.store(store)
+    if entry.get("status", "ok") != "ok":
+        yield Finding(text, entry.get("since"))
+
+
+def unaccounted(facts: Facts, _: Thresholds) -> Iterator[Finding]:
+    """Deliveries that the books cannot place, found by the reconciler's pass."""
+    found = facts.data("recovery").get("unaccounted") or {}
+    if found.get("deliveries"):
+        count = found["deliveries"]
+        sends = ", ".join(found["sends"][:3])
+        yield Finding(
+            f"{count:,} deliver{'y is' if count == 1 else 'ies are'} unaccounted for in the books of send {sends}.",
+            found.get("at"),
+        )
+
+
+def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """A queue that no live worker consumes."""
+    if not facts.data("workers") or not facts.data("queues"):
+        return
+    consumed = {
+        queue
+        for worker in facts.rows("workers", "workers")
+        if (facts.age_s(worker["beat_at"]) or 0.0) <= limits.beat_late_s and worker["state"] == "running"
+        for queue in worker["queues"]
+    }
+    for queue in facts.rows("queues", "queues"):
+        name = queue["queue"]
+        if name in consumed or name in facts.paused_queues():
+            continue
+        works = [work for work in facts.due() if work["queue"] == name]
+        due = sum(work["due"] for work in works)
+        since = queue.get("no_worker_since")
+        if not due:
+            waits = f"{queue['ready']:,} messages wait" if queue["ready"] else "nothing waits on it now"
+            yield Finding(f"No running worker on queue `{name}`; {waits}.", since, "warning")
+            continue
+        quiet_s = facts.last_accepted_s(works[0]["channel"])
+        if quiet_s is None or quiet_s >= 60:  # noqa: PLR2004  # below a minute it would not be news
+            quiet = "" if quiet_s is None else f" for {spoken(quiet_s)}"
+            text = f"Nothing has been sent{quiet} although {due:,} {is_are(due)} due"
+            yield Finding(f"{text}: no running worker on queue `{name}`.", since)
+        else:
+            yield Finding(f"No running worker on queue `{name}`: {due:,} {is_are(due)} due.", since)
+
+
+def nothing_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """A channel with old due work that may go, of which nothing goes."""
+    for channel in ("email", "sms"):
+        works = [work for work in facts.due() if work["channel"] == channel and work["mode"] == "live"]
+        oldest = min((work["oldest_due_at"] for work in works), default=None)
+        age_s = facts.age_s(oldest)
+        if age_s is None or age_s < limits.nothing_moving_age_s:
+            continue
+        quiet_s = facts.last_accepted_s(channel)
+        if quiet_s is not None and quiet_s < limits.nothing_sent_s:
+            continue
+        count = sum(work["due"] for work in works)
+        for_s = spoken(min(age_s, quiet_s) if quiet_s is not None else age_s)
+        words = messages_word({channel}, count)
+        yield Finding(f"Nothing has been sent for {for_s} although {words} {is_are(count)} due.", oldest)
+
+
+def circuit_open(facts: Facts, limits: Thresholds, *, long: bool) -> Iterator[Finding]:
+    """A provider whose circuit failures opened, for longer than the threshold or for less."""
+    for row in facts.rows("providers", "providers"):
+        open_s = facts.age_s(row.get("opened_at")) if row["word"] in ("open", "half-open") else None
+        if open_s is None or (open_s >= limits.circuit_open_s) is not long:
+            continue
+        channels = {served["channel"] for served in row["serves"]}
+        count = facts.waiting_for(row)
+        failed = sum(entry["failed_3m"] for entry in facts.rows("traffic", "channels") if entry["channel"] in channels)
+        waiting = f"{messages_word(channels, count)} {is_are(count)} waiting"
+        rest = "" if failed or not facts.data("traffic") else ", none are failing"
+        yield Finding(f"{_provider(row)} circuit open for {spoken(open_s)}: {waiting}{rest}.", row["opened_at"])
+
+
+def provider_not_configured(facts: Facts, _: Thresholds) -> Iterator[Finding]:
+    """A provider that refused our account or set-up, or that lacks settings while messages wait for it."""
+    for row in facts.rows("providers", "providers"):
+        count = facts.waiting_for(row)
+        channels = {served["channel"] for served in row["serves"]}
+        waiting = f"{messages_word(channels, count)} {is_are(count)} waiting"
+        if row["word"] == "isolated":
+            why = (row.get("isolation") or {}).get("reason") or "our configuration was refused"
+            yield Finding(f"{_provider(row)} is not set up right: {_clipped(why)}. {waiting}.", row.get("since"))
+        elif row["missing"] and count:
+            yield Finding(f"{_provider(row)} lacks settings ({', '.join(row['missing'])}): {waiting}.", None)
+
+
+def provider_held(facts: Facts, _: Thresholds) -> Iterator[Finding]:
+    """A provider that an operator holds."""
+    for row in facts.rows("providers", "providers"):
+        hold = row.get("hold")
+        if hold:
+            channels = {served["channel"] for served in row["serves"]}
+            count = facts.waiting_for(row)
+            waiting = f"{messages_word(channels, count)} {is_are(count)} waiting"
+            yield Finding(
+                f"{_provider(row)} held by {hold['by']} ({_clipped(hold['reason'])}): {waiting}.", hold["since"]
+            )
+
+
+def queue_paused(facts: Facts, _: Thresholds) -> Iterator[Finding]:
+    """A queue that an operator paused."""
+    for name, pause in facts.paused_queues().items():
+        count = sum(work["due"] for work in facts.rows("work", "due") if work["queue"] == name)
+        waiting = f"{count:,} {is_are(count)} waiting"
+        text = f"Queue `{name}` paused by {pause['by']} ({_clipped(pause['reason'])}): {waiting}."
+        yield Finding(text, pause["since"])
+
+
+def failure_ratio_high(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """A channel of which too large a share failed for good in the last quarter of an hour."""
+    for row in facts.rows("traffic", "channels"):
+        attempts, failed = row["sent_15m"] + row["failed_15m"], row["failed_15m"]
+        if attempts < limits.failure_attempts_min or failed * 100 <= limits.failure_percent * attempts:
+            continue
+        percent = failed * 100 / attempts
+        text = (
+            f"{percent:.1f} % of {channel_word(row['channel'])} failed in the last {FAILURE_WINDOW_S // 60} min:"
+            f" {failed:,} of {attempts:,}."
+        )
+        yield Finding(text, None, "critical" if percent > limits.failure_critical_percent else None)
+
+
+def dead_letters_growing(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """Dead letters of the last quarter of an hour, all channels together."""
+    count = sum(row["dead_lettered_15m"] for row in facts.rows("traffic", "channels"))
+    if count >= limits.dead_letters_growing:
+        yield Finding(f"{count:,} deliveries were dead-lettered in the last {FAILURE_WINDOW_S // 60} min.", None)
+
+
+def not_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """A queue whose messages wait while its workers finish none."""
+    for queue in facts.rows("queues", "queues"):
+        if queue["health"] == "not moving" and queue["queue"] not in facts.paused_queues():
+            age_s = facts.age_s(queue["oldest_at"]) or 0.0
+            if age_s >= limits.queue_still_s:
+                waits = f"{queue['ready']:,} message{' waits' if queue['ready'] == 1 else 's wait'}"
+                yield Finding(f"Queue `{queue['queue']}` is not moving: {waits}, the oldest for {spoken(age_s)}.",
+                              queue["oldest_at"])  # fmt: skip
+
+
+def arriving_faster(facts: Facts, _: Thresholds) -> Iterator[Finding]:
+    """A queue that has been given more than it finished, minute after minute."""
+    for queue in facts.rows("queues", "queues"):
+        if queue["health"] == "arriving faster":
+            minutes = queue["growing_minutes"]
+            yield Finding(
+                f"Messages have arrived on queue `{queue['queue']}` faster than they are worked on for {minutes} min:"
+                f" {queue['ready']:,} wait.",
+                None,
+            )
+
+
+def _provider(row: Mapping[str, Any]) -> str:
+    channels = sorted({served["channel"] for served in row["serves"]})
+    word = channel_word(channels[0]) if len(channels) == 1 else "The"
+    return f"{word} provider {row['provider']}"
+
+
+def _clipped(text: str) -> str:
+    """People's and providers' own words, short enough for a line."""
+    return text if len(text) <= 80 else f"{text[:79]}…"  # noqa: PLR2004
