@@ -71,6 +71,12 @@ def credential_of(settings: Settings, name: str) -> str:
     return hashlib.sha256(account.encode()).hexdigest()[:12]
 
 
+def accounts_in_use(settings: Settings) -> list[tuple[str, str]]:
+    """Each provider that these settings use, with its account, by name."""
+    names = {provider_name(settings, channel, mode) for channel in Channel for mode in Mode}
+    return [(name, credential_of(settings, name)) for name in sorted(names)]
+
+
 def resolution_of(settings: Settings, name: str) -> Resolution:
     """How an unknown outcome of a provider can be found out; its adapter declares the same."""
     match name:

@@ -1,6 +1,6 @@
 """`tidings provider …`: what each provider's circuit says, and an operator's hold on it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from admin.cli.table import as_table
 if TYPE_CHECKING:
     from shared.coordination.circuit import Circuit
     from shared.coordination.circuit_snapshot import CircuitSnapshot
-    from shared.ledger.providers import ProviderState
+    from shared.ledger.providers import ProviderHold, ProviderState
     from shared.settings import Settings
 
 #: Seconds that Redis may take for a person.
@@ -33,13 +33,14 @@ def provider() -> None:
 def list_providers() -> None:
     """List every provider that is configured or was used, with its circuit and its hold."""
     settings = read_settings(or_local=True)
-    known = _known(settings)
     rows = []
     with _circuits(settings) as circuit_of:
-        for (name, credential), state in known.items():
+        for (name, credential), (state, hold) in _known(settings).items():
             seen = circuit_of(name, credential).snapshot()
             took = _when(state.last_accepted_at) if state else None
-            rows.append((f"{name}:{credential}", _word(seen), _since(seen), took, _why(seen, state)))
+            word = "held" if hold else "isolated" if seen.isolation else seen.state
+            since = hold.since if hold else seen.isolation.since if seen.isolation else seen.opened_at
+            rows.append((f"{name}:{credential}", word, _when(since), took, _why(seen, state, hold)))
     say(as_table(("provider", "circuit", "since", "last took a message", "why"), rows))
 
 
@@ -61,92 +62,56 @@ def release_hold(name: str, operator: str) -> None:
 
 
 def _change(action: str, name: str, *, reason: str | None, operator: str) -> None:
-    from shared.ledger import audit
+    from shared.coordination.redis import RedisLink
+    from shared.recovery.holds import Holds
 
     settings = read_settings(or_local=True)
     accounts = [account for account in _known(settings) if name in (account[0], ":".join(account))]
     if not accounts:
         raise CommandError(f"no provider {name} is configured or was used; see `tidings provider list`")
-    with _circuits(settings) as circuit_of, ledger_transaction() as connection:
+    link = RedisLink(settings.redis_url.get_secret_value(), timeout_s=_PATIENCE_S)
+    holds = Holds(ledger_transaction, link, settings)
+    try:
         for account in accounts:
-            circuit = circuit_of(*account)
             if action == "hold":
-                changed = circuit.hold(by=operator, reason=reason or "")
-                said = "held" if changed else "held already; the reason is now yours"
+                change = holds.hold(*account, operator=operator, reason=reason or "")
             else:
-                changed = circuit.release(by=operator)
-                said = "released" if changed else "was not held"
-            target = f"provider {':'.join(account)}"
-            audit.record(connection, operator=operator, action=action, target=target, reason=reason, result=said)
-            say(f"{':'.join(account)}: {said}")
+                change = holds.release(*account, operator=operator)
+            later = "" if change.told else "; Redis does not answer: its circuit shows it once it does"
+            say(f"{':'.join(account)}: {change.result}{later}")
+    finally:
+        link.close()
 
 
-def _known(settings: "Settings") -> "dict[tuple[str, str], ProviderState | None]":
-    """Accounts that are configured, and those the ledger has seen."""
-    from shared.accounts import credential_of, provider_name
-    from shared.domain.states import Channel, Mode
+def _known(settings: "Settings") -> "dict[tuple[str, str], tuple[ProviderState | None, ProviderHold | None]]":
+    """Accounts that are configured, and those that the ledger has seen or holds."""
+    from shared.accounts import accounts_in_use
     from shared.ledger import providers
 
-    names = {provider_name(settings, channel, mode) for channel in Channel for mode in Mode}
-    found: dict[tuple[str, str], ProviderState | None] = {
-        (name, credential_of(settings, name)): None for name in sorted(names)
-    }
     with ledger_transaction() as connection:
-        for state in providers.states(connection):
-            found[state.provider, state.credential] = state
-    return found
-
-
-class _CircuitOf:
-    def __init__(self, settings: "Settings") -> None:
-        from shared.coordination.redis import RedisLink
-
-        self._settings = settings
-        self.link = RedisLink(settings.redis_url.get_secret_value(), timeout_s=_PATIENCE_S)
-
-    def __call__(self, name: str, credential: str) -> "Circuit":
-        from shared.coordination.circuit import Circuit
-        from shared.recovery.waits import circuit_policy
-
-        return Circuit(
-            self.link,
-            provider=name,
-            credential=credential,
-            policy=circuit_policy(self._settings),
-            namespace=self._settings.redis_namespace,
-        )
+        states = {(state.provider, state.credential): state for state in providers.states(connection)}
+        holds = {(hold.provider, hold.credential): hold for hold in providers.holds(connection)}
+    accounts = dict.fromkeys([*accounts_in_use(settings), *states, *holds])
+    return {account: (states.get(account), holds.get(account)) for account in accounts}
 
 
 @contextmanager
-def _circuits(settings: "Settings") -> Iterator[_CircuitOf]:
-    from shared.coordination.redis import RedisUnavailable
+def _circuits(settings: "Settings") -> "Iterator[Callable[[str, str], Circuit]]":
+    from shared.coordination.redis import RedisLink, RedisUnavailable
+    from shared.recovery.waits import circuit_of
 
-    circuits = _CircuitOf(settings)
+    link = RedisLink(settings.redis_url.get_secret_value(), timeout_s=_PATIENCE_S)
     try:
-        yield circuits
+        yield lambda name, credential: circuit_of(link, settings, name, credential)
     except RedisUnavailable:
         raise CommandError("Redis (REDIS_URL) does not answer; the circuits are kept there") from None
     finally:
-        circuits.link.close()
+        link.close()
 
 
-def _word(seen: "CircuitSnapshot") -> str:
-    if seen.hold:
-        return "held"
-    if seen.isolation:
-        return "isolated"
-    return seen.state
-
-
-def _since(seen: "CircuitSnapshot") -> str | None:
-    if seen.hold:
-        return _when(seen.hold.since)
-    return _when(seen.isolation.since if seen.isolation else seen.opened_at)
-
-
-def _why(seen: "CircuitSnapshot", state: "ProviderState | None") -> str | None:
-    if seen.hold:
-        return f"{seen.hold.by}: {seen.hold.reason}"
+def _why(seen: "CircuitSnapshot", state: "ProviderState | None", hold: "ProviderHold | None") -> str | None:
+    if hold:
+        return f"{hold.operator}: {hold.reason}"
     if seen.isolation:
         return seen.isolation.reason
     return state.configuration_error if state else None

@@ -185,17 +185,22 @@ class Circuit(pybreaker.CircuitBreaker):
         args = (reason, code, _ms(self.policy.recheck_s), epoch, probe)
         self.observe(self._link.run(_ISOLATE, keys=(self._key, self._failures_key), args=args))
 
-    def hold(self, *, by: str, reason: str) -> bool:
-        """Let nothing through until `release`, for an operator; False where it was held already."""
-        return self._hold("hold", by, reason)
+    def hold(self, *, by: str, reason: str, hold_id: str = "", since: datetime | None = None) -> bool:
+        """
+        Let nothing through until `release`, for an operator; False where it was held already.
 
-    def release(self, *, by: str) -> bool:
-        """End an operator's hold; False where there was none. An open circuit or an isolation stays."""
-        return self._hold("release", by, "")
+        The ledger keeps holds, and `shared.recovery.holds` tells Redis of them under their id.
+        """
+        since_ms = 0 if since is None else round(since.timestamp() * 1000)
+        return self._hold("hold", by, reason, hold_id, since_ms)
+
+    def release(self, *, hold_id: str = "") -> bool:
+        """End an operator's hold, or only the one of that id; False where there was none. All else stays."""
+        return self._hold("release", hold_id=hold_id)
 
     def look_again(self) -> bool:
         """Let the next call probe an isolated provider at once: settings changed. False where it was not isolated."""
-        return self._hold("look_again", "", "")
+        return self._hold("look_again")
 
     def snapshot(self) -> CircuitSnapshot:
         """Read the circuit; changes nothing."""
@@ -223,8 +228,8 @@ class Circuit(pybreaker.CircuitBreaker):
         """Refused: outcomes are values here, and a window asks once. Use `admit` and `report`."""
         raise TypeError("use admit and report: call() decides by exceptions, one call at a time")
 
-    def _hold(self, action: str, by: str, reason: str) -> bool:
-        changed, state = self._link.run(_HOLD, keys=(self._key,), args=(action, by, reason))
+    def _hold(self, action: str, by: str = "", reason: str = "", hold_id: str = "", since_ms: int = 0) -> bool:
+        changed, state = self._link.run(_HOLD, keys=(self._key,), args=(action, by, reason, hold_id, since_ms))
         self.observe(state)
         return bool(changed)
 

@@ -26,11 +26,12 @@ class CircuitPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """An operator's hold: who, why, since when (aware UTC)."""
+    """An operator's hold: who, why, since when (aware UTC), and its id in the ledger ("" where it has none)."""
 
     by: str
     reason: str
     since: datetime
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,12 @@ def read_snapshot(
     """Pure: what the circuit's hash and failure times mean at `now_s` (the server's clock, seconds)."""
     hold = isolation = None
     if "held_at" in fields:
-        hold = Hold(by=fields["held_by"], reason=fields["held_reason"], since=_moment(fields["held_at"]))
+        hold = Hold(
+            by=fields["held_by"],
+            reason=fields["held_reason"],
+            since=_moment(fields["held_at"]),
+            id=fields.get("held_id", ""),
+        )
     if "isolated_at" in fields:
         isolation = Isolation(
             reason=fields["isolated_reason"],

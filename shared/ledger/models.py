@@ -357,6 +357,19 @@ class ProviderState(Base):
     configuration_error_at: Mapped[datetime | None]
 
 
+class ProviderHold(Base):
+    """An operator's hold: no call is claimed for this provider and credential. Redis is told of it; here it is true."""
+
+    __tablename__ = "provider_hold"
+    provider: Mapped[str] = mapped_column(primary_key=True)
+    credential: Mapped[str] = mapped_column(primary_key=True)
+    #: A new one each time somebody holds it: by it one sees whether Redis tells of this hold or of another.
+    id: Mapped[UUID]
+    operator: Mapped[str]
+    reason: Mapped[str]
+    since: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+
 class IdempotencyKey(Base):
     """A submission's Idempotency-Key and, once it is answered, the answer."""
 

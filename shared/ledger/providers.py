@@ -1,7 +1,8 @@
-"""What the fleet knows of a provider: when it last took anything, and whether its set-up was refused."""
+"""What the fleet knows of a provider: when it last took anything, whether its set-up was refused, who holds it."""
 
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID, uuid4
 
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
@@ -10,6 +11,10 @@ _LAST_ACCEPTED = statement("provider_last_accepted")
 _NOTE_ACCEPTED = statement("note_provider_accepted")
 _NOTE_MISCONFIGURED = statement("note_provider_misconfigured")
 _STATES = statement("select_provider_states")
+_STANDING = statement("provider_standing")
+_HOLD = statement("hold_provider")
+_RELEASE = statement("release_provider")
+_HOLDS = statement("select_provider_holds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,56 @@ class ProviderState:
     last_accepted_at: datetime | None
     configuration_error: str | None
     configuration_error_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderHold:
+    """A person's hold on a provider and credential; `id` changes with each new reason, `since` does not."""
+
+    id: UUID
+    provider: str
+    credential: str
+    operator: str
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a claim must know: when the provider last took anything, and who holds it; None where there is nothing."""
+
+    took_at: datetime | None
+    hold: ProviderHold | None
+
+
+def standing(connection: Connection, *, provider: str, credential: str) -> Standing:
+    """Read both in one statement: it is asked for each window."""
+    row = connection.execute(_STANDING, {"provider": provider, "credential": credential}).fetchone()
+    if row is None:
+        return Standing(None, None)
+    return Standing(row[0], ProviderHold(*row[1:]) if row[1] is not None else None)
+
+
+def hold(
+    connection: Connection, *, provider: str, credential: str, operator: str, reason: str, since: datetime | None = None
+) -> tuple[ProviderHold, bool]:
+    """Hold a provider (`since` now, unless it is known to be older); and whether it was not held before."""
+    facts = {"provider": provider, "credential": credential, "operator": operator, "reason": reason, "since": since}
+    row = connection.execute(_HOLD, {**facts, "id": uuid4()}).fetchone()
+    if row is None:
+        raise AssertionError
+    return ProviderHold(*row[:-1]), row[-1]
+
+
+def release(connection: Connection, *, provider: str, credential: str) -> bool:
+    """End a hold; False where there was none."""
+    row = connection.execute(_RELEASE, {"provider": provider, "credential": credential}).fetchone()
+    return row is not None
+
+
+def holds(connection: Connection) -> list[ProviderHold]:
+    """Every hold of today."""
+    return [ProviderHold(*row) for row in connection.execute(_HOLDS)]
 
 
 def last_accepted_at(connection: Connection, *, provider: str, credential: str) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from shared.accounts import cap_of, credential_of, provider_name
+from shared.accounts import accounts_in_use, cap_of, credential_of, provider_name
 from shared.coordination.circuit import Circuit
 from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.gate import Gate
@@ -29,12 +29,12 @@ def look_again(link: RedisLink, settings: Settings) -> None:
 
     Holds of people and circuits that failures opened stay. Raises RedisUnavailable.
     """
-    names = {provider_name(settings, channel, mode) for channel in Channel for mode in Mode}
-    for name in sorted(names):
-        _circuit(link, settings, name, credential_of(settings, name)).look_again()
+    for account in accounts_in_use(settings):
+        circuit_of(link, settings, *account).look_again()
 
 
-def _circuit(link: RedisLink, settings: Settings, name: str, credential: str) -> Circuit:
+def circuit_of(link: RedisLink, settings: Settings, name: str, credential: str) -> Circuit:
+    """The circuit of a provider and account under these settings."""
     space, policy = settings.redis_namespace, circuit_policy(settings)
     return Circuit(link, provider=name, credential=credential, policy=policy, namespace=space)
 
@@ -70,7 +70,7 @@ class Waits:
         space = self.settings.redis_namespace
         if Gate(self.link, provider=name, credential=credential, namespace=space).closed_for_s() > 0:
             return "gate"
-        circuit = _circuit(self.link, self.settings, name, credential).snapshot()
+        circuit = circuit_of(self.link, self.settings, name, credential).snapshot()
         if circuit.hold is not None:
             return "hold"
         if circuit.next_probe_in_s is not None and circuit.next_probe_in_s > 0:

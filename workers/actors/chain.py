@@ -2,8 +2,8 @@
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from uuid import UUID, uuid4
 
 import dramatiq
@@ -11,12 +11,15 @@ import redis
 
 from shared import log
 from shared.coordination.guard import Entered, Held
+from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import Channel
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName, queue_for
 from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import ChainKey, SendContent
 from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.deliveries import Claim, ClaimedDelivery
+from shared.ledger.providers import Standing
+from shared.recovery import holds
 from workers.actors.render import RenderError, renderer
 from workers.actors.senders import Sender, Senders
 from workers.actors.window import Window
@@ -125,11 +128,17 @@ class Chain:
                 return False
             try:
                 claim_id = uuid4()
-                rows, took_at = self._claim(sender, claim_id, limit=entered.slots)
+                rows, standing = self._claim(sender, claim_id, limit=entered.slots)
+                if standing.hold is not None:
+                    _log.info("chain_held", extra={"reason": "hold"})
+                    with suppress(RedisUnavailable):  # which forgot it, or is away: nobody else need come here
+                        holds.tell(sender.guards.circuit, standing.hold)
                 if not rows:
                     return False
                 claim = Claim(self.send.id, self.key.channel, claim_id, rows[0].attempt_at, sender.provider.name)
-                self._window = Window(self.runtime, self._worker, sender, entered, self.send, claim, render, took_at)
+                self._window = Window(
+                    self.runtime, self._worker, sender, entered, self.send, claim, render, standing.took_at
+                )
                 self._window.run(rows)
                 self._window = None
             finally:
@@ -147,14 +156,18 @@ class Chain:
             if self.runtime.wait_draining(entered.retry_in_s):
                 return None
 
-    def _claim(self, sender: Sender, claim_id: UUID, *, limit: int) -> tuple[list[ClaimedDelivery], datetime | None]:
+    def _claim(self, sender: Sender, claim_id: UUID, *, limit: int) -> tuple[list[ClaimedDelivery], Standing]:
         """
         Give back what is spent, hold enough for `limit` calls, claim them: one transaction, one wait for the disk.
 
+        Nothing is claimed for a provider that a person holds, whatever Redis says of it.
         Its commit also makes the outcomes of the window before durable (see `deliveries.record`).
         """
         provider = sender.provider
         with self.runtime.ledger.transaction() as connection:
+            standing = providers.standing(connection, provider=provider.name, credential=provider.credential)
+            if standing.hold is not None:
+                return [], standing
             spent = [batch_no for batch_no, left in self._held.items() if left <= 0]
             if spent:
                 batches.release(connection, self.key, worker=self._worker, batches=spent, token=self.token)
@@ -177,13 +190,12 @@ class Chain:
                     provider=provider.name,
                     credential=provider.credential,
                 )
-            took_at = providers.last_accepted_at(connection, provider=provider.name, credential=provider.credential)
         for row in rows:
             held[row.batch_no] -= 1
         if len(rows) < limit:
             held = dict.fromkeys(held, 0)  # whatever else these batches owe is not due yet
         self._held = held
-        return rows, took_at
+        return rows, standing
 
     def _hand_over(self) -> bool:
         """

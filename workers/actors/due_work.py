@@ -20,6 +20,7 @@ from shared.domain.states import DeliveryStatus
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
 from shared.ledger import batches, chains, operations
 from shared.ledger.db import POSTGRES_AWAY
+from shared.recovery.holds import Holds
 from shared.recovery.starting import ChainStarter
 from shared.recovery.waits import Waits
 from workers.middleware.runtime import Runtime
@@ -41,10 +42,12 @@ class DueWork:
         self._jobs = jobs
         queues = Queues(runtime.link, namespace=f"{runtime.settings.redis_namespace}:broker")
         self._chains = ChainStarter(runtime.ledger, queues, jobs, runtime.settings)
+        self._holds = Holds(runtime.ledger.transaction, runtime.link, runtime.settings)
 
     def run(self) -> None:
         """Do every step once."""
         steps: list[Callable[[], object]] = [
+            self.mirror_holds,
             self.start_scheduled,
             self.free_abandoned,
             self.sweep_stopped,
@@ -62,6 +65,10 @@ class DueWork:
             except psycopg.Error:
                 # One send that breaks a constraint must not keep every other send from its chains.
                 _log.exception("due_work_step_broken", extra={"step": step.__name__})
+
+    def mirror_holds(self) -> None:
+        """Redis may have forgotten an operator's hold, or not have heard of its end."""
+        self._holds.mirror()
 
     def start_scheduled(self) -> None:
         """Scheduled sends whose time has come; their chains are started by the last step."""

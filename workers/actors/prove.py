@@ -24,7 +24,7 @@ from shared.coordination.guard import Entered
 from shared.domain.proof import ACCOUNT_PATIENCE_S, Asked, Pending, Proof, Unprovable, Verdict, judge
 from shared.domain.states import Channel, Lane
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
-from shared.ledger import chains, proofs, receipts
+from shared.ledger import chains, proofs, providers, receipts
 from shared.ledger.chains import SendContent
 from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.proofs import ProvedBatch
@@ -85,8 +85,15 @@ class Prover:
         by_account: dict[tuple[str, Channel], list[Case]] = defaultdict(list)
         for case in self._take():
             by_account[case.row.provider or "", case.row.channel].append(case)
+        if by_account:
+            with self._runtime.ledger.autocommit() as connection:
+                held = {(hold.provider, hold.credential) for hold in providers.holds(connection)}
         for (name, channel), cases in by_account.items():
-            self._ask(self._senders.named(name, channel), cases)
+            sender = self._senders.named(name, channel)
+            if (name, sender.provider.credential) in held:
+                self._settle(sender, [(case, Pending("waits: hold", _SETTINGS_S)) for case in cases])
+            else:
+                self._ask(sender, cases)
         return bool(by_account)
 
     def _take(self) -> Iterator[Case]:

@@ -1,6 +1,6 @@
 -- Fragment: the rules of a provider's circuit.
 -- Hash fields: state ('open' or absent), opened_at, epoch, reopened, probe_token, probe_until,
--- isolated_at/_reason/_code and recheck_at (automatic), held_at/_by/_reason (an operator). Times in ms of the server's clock.
+-- isolated_at/_reason/_code and recheck_at (automatic), held_at/_by/_reason/_id (an operator). Times in ms of the server's clock.
 local CIRCUIT_TTL_MS = 7 * 24 * 3600 * 1000
 
 local function circuit_keep(key)

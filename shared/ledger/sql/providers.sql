@@ -2,6 +2,29 @@
 -- When a provider and credential last took anything; decides whether a failure uses up an attempt.
 SELECT last_accepted_at FROM provider_state WHERE provider = %(provider)s AND credential = %(credential)s
 
+-- name: provider_standing
+-- What a claim must know before it marks rows: when the provider last took anything, and a person's hold on it.
+SELECT state.last_accepted_at, hold.id, hold.provider, hold.credential, hold.operator, hold.reason, hold.since
+FROM (VALUES (%(provider)s, %(credential)s)) AS account (provider, credential)
+LEFT JOIN provider_state state USING (provider, credential)
+LEFT JOIN provider_hold hold USING (provider, credential)
+
+-- name: hold_provider
+-- A person holds a provider; one who holds it again gives a new reason, and it is held since the first.
+INSERT INTO provider_hold (provider, credential, id, operator, reason, since)
+VALUES (%(provider)s, %(credential)s, %(id)s, %(operator)s, %(reason)s, coalesce(%(since)s, now()))
+ON CONFLICT (provider, credential) DO UPDATE
+SET id = excluded.id, operator = excluded.operator, reason = excluded.reason
+RETURNING id, provider, credential, operator, reason, since, xmax = 0
+
+-- name: release_provider
+-- A person ends a hold.
+DELETE FROM provider_hold WHERE provider = %(provider)s AND credential = %(credential)s RETURNING id
+
+-- name: select_provider_holds
+-- Every hold, by name; there are as many as accounts at most.
+SELECT id, provider, credential, operator, reason, since FROM provider_hold ORDER BY provider, credential
+
 -- name: note_provider_accepted
 -- The provider took something: it works and is set up right. At most once a second per process.
 INSERT INTO provider_state (provider, credential, last_accepted_at)

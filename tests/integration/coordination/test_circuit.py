@@ -247,8 +247,8 @@ def test_nothing_but_a_release_ends_an_operators_hold(circuit_of: MakeCircuit) -
     assert snapshot.hold is not None
     assert (snapshot.hold.by, snapshot.hold.reason, snapshot.isolation) == ("lee", "the same", None)
 
-    assert circuit.release(by="kim")
-    assert not circuit.release(by="kim")
+    assert circuit.release()
+    assert not circuit.release()
     assert isinstance(circuit.admit(), Admitted)
 
 
@@ -256,7 +256,7 @@ def test_releasing_a_hold_leaves_an_isolation(circuit_of: MakeCircuit) -> None:
     circuit = circuit_of()
     circuit.hold(by="kim", reason="maintenance")
     circuit.isolate(reason="password refused", code="auth")
-    circuit.release(by="kim")
+    circuit.release()
     assert is_denied(circuit.admit(), "isolated")
 
 
@@ -267,7 +267,7 @@ def test_a_hold_has_no_time_to_live_and_all_else_has(circuit_of: MakeCircuit, ra
     assert raw.ttl(key) == -1
     circuit.isolate(reason="password refused", code="auth")
     assert raw.ttl(key) == -1
-    circuit.release(by="kim")
+    circuit.release()
     assert raw.ttl(key) > 0
 
 
