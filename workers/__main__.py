@@ -13,8 +13,9 @@ from dramatiq import cli
 
 from shared import exits, log, settings
 
-#: dramatiq's own handlers are left out (`--skip-logging`): everything is written by ours.
-_OURS = ("workers.main", "--processes", "1", "--skip-logging")
+#: dramatiq's own handlers are left out (`--skip-logging`): everything is written by ours. Its wait for its threads too
+#: (`--worker-shutdown-timeout`): workers/middleware/drain.py has waited by then.
+_OURS = ("workers.main", "--processes", "1", "--skip-logging", "--worker-shutdown-timeout", "0")
 
 
 def main() -> None:

@@ -27,9 +27,9 @@ def make_worker(settings: Settings, *, process: str) -> tuple[Broker, Runtime]:
     middleware: list[dramatiq.Middleware] = [
         runtime,
         FreshLook(runtime),
-        Drain(runtime),
         Stalled(runtime),
         Heartbeats(runtime, version=version("tidings")),
+        Drain(runtime),  # waits for work under way: the heartbeat has said so before
         CurrentMessage(),
         Retries(max_retries=0),
     ]

@@ -19,6 +19,8 @@ from workers.middleware.lease import WorkerLease
 _log = logging.getLogger(__name__)
 #: Seconds before the drain deadline at which calls still in flight are cut, so that there is time to record.
 _CUT_BEFORE_END_S = 2.0
+#: Seconds before it at which work that has not ended is left, so that the lease is given up and the end is a clean one.
+_LEAVE_BEFORE_END_S = 0.5
 #: Seconds a worker waits for Postgres before its consumers start anyway.
 _FIRST_LEASE_S = 30.0
 
@@ -54,6 +56,11 @@ class Runtime(dramatiq.Middleware):
     def must_cut(self) -> bool:
         """Whether calls in flight have no time left."""
         return time.monotonic() >= self._drain_until - _CUT_BEFORE_END_S
+
+    @property
+    def work_ends_in_s(self) -> float:
+        """Seconds that work under way has left; infinite before a drain."""
+        return max(0.0, self._drain_until - _LEAVE_BEFORE_END_S - time.monotonic())
 
     def wait_draining(self, timeout_s: float) -> bool:
         """Sleep that ends early when the process starts to drain; True then."""

@@ -160,8 +160,8 @@ GUARDS: Sequence[Guard] = (
         ("deploys",),
         "workers/middleware/drain.py",
         "the second SIGTERM ends a worker in the middle of its calls",
-        (("                if not self._runtime.draining:\n                    self._runtime.begin_drain()",
-          "                if True:\n                    self._runtime.begin_drain()"),),
+        (("                except IndexError:\n                    return\n",
+          "                except IndexError:\n                    pass\n"),),
     ),
     Guard(
         "a tick is claimed",
