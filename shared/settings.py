@@ -24,6 +24,8 @@ from shared.domain.address import AddressError, parse_sender
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?", re.ASCII | re.IGNORECASE)
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})+", re.ASCII | re.IGNORECASE)
+#: Host names or addresses with spaces between, or nothing.
+_HOST_LIST = r"^[A-Za-z0-9._:\[\]-]*( [A-Za-z0-9._:\[\]-]+)*$"
 #: E.164, a short code, or a sender id: up to 11 letters and digits with a letter in it (3GPP TS 23.040 §9.1.2.5).
 _SMS_SENDER = re.compile(r"\+[1-9]\d{6,14}|\d{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 _&+-]{1,11}", re.ASCII)
 #: Stand in for what is required and at fault, so that the other settings can be held against each other.
@@ -369,6 +371,48 @@ class Settings(BaseSettings):
         description="An accepted send nobody picked up is found after this long; milliseconds.",
     )
 
+    # --- digests ------------------------------------------------------------------------------------------
+    digest_interval_ms: int = Field(
+        300_000,
+        ge=1_000,
+        le=86_400_000,
+        description="Time between two runs that tell each digest channel what is due; milliseconds.",
+    )
+    digest_timeout_ms: int = Field(
+        20_000,
+        ge=500,
+        le=120_000,
+        description="Total time of one message to a digest channel, repeats within the call included; milliseconds.",
+    )
+    digest_plain_http_hosts: str = Field(
+        "",
+        pattern=_HOST_LIST,
+        description="Host names that digest channels may reach without TLS (http://), with spaces between. Of all others https:// is required.",
+    )
+    digest_private_hosts: str = Field(
+        "",
+        pattern=_HOST_LIST,
+        description="Host names of digest channels that may resolve to private, loopback, link-local or metadata addresses, with spaces between. Any other is refused at the address it resolves to.",
+    )
+    digest_ca_file: str | None = Field(
+        None,
+        description="PEM file of the authority that signed the certificates of digest channels, in place of the public ones.",
+    )
+
+    # --- retention ----------------------------------------------------------------------------------------
+    retention_days: int = Field(
+        90,
+        ge=1,
+        le=3_650,
+        description="Days for which the deliveries, attempts and receipts of a finished send are kept; its totals stay.",
+    )
+    notification_retention_days: int = Field(
+        90,
+        ge=1,
+        le=3_650,
+        description="Days for which events, findings that are over, and what became of notifications are kept, counted from when each became final. A channel may have its own.",
+    )
+
     # --- load test ----------------------------------------------------------------------------------------
     loadtest_mode: bool = Field(
         False,
@@ -440,7 +484,7 @@ class Settings(BaseSettings):
             raise ValueError("needs a domain, as mail.example.com")
         return value
 
-    @field_validator("smtp_ca_file")
+    @field_validator("smtp_ca_file", "digest_ca_file")
     @classmethod
     def _certificates(cls, value: str | None) -> str | None:
         if value is not None:

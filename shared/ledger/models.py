@@ -6,6 +6,7 @@ carries no index and no foreign key whose columns change, so that its updates st
 """
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -26,13 +27,14 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from shared.domain.digests import ChannelType, DigestStatus, NotificationStatus, Severity
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 
 
-def _one_of(column: str, values: type[Channel | DeliveryStatus | Lane | Mode | SendStatus]) -> str:
+def _one_of(column: str, values: type[StrEnum]) -> str:
     return f"{column} IN ({', '.join(repr(str(value.value)) for value in values)})"
 
 
@@ -118,6 +120,9 @@ class Send(Base):
     pause_reason: Mapped[str | None]
     resumed_at: Mapped[datetime | None]
     settled_counts: Mapped[dict[str, Any] | None]
+    #: When retention began to remove its batches, deliveries and attempts, and when the last of them was gone.
+    forgotten_at: Mapped[datetime | None]
+    emptied_at: Mapped[datetime | None]
 
     __table_args__ = (
         CheckConstraint(_one_of("status", SendStatus), name="status"),
@@ -136,6 +141,11 @@ class Send(Base):
             postgresql_where=text("status IN ('pending', 'queued', 'scheduled', 'sending', 'paused')"),
         ),
         Index("ix_send_cancelling", "id", postgresql_where=text("status = 'cancelled' AND settled_counts IS NULL")),
+        Index(
+            "ix_send_kept",
+            text("coalesce(completed_at, cancelled_at)"),
+            postgresql_where=text("settled_counts IS NOT NULL AND emptied_at IS NULL"),
+        ),
     )
 
 
@@ -538,3 +548,248 @@ class Audit(Base):
     detail: Mapped[dict[str, Any] | None]
 
     __table_args__ = (Index("ix_audit_at", text("at DESC")),)
+
+
+class Event(Base):
+    """
+    Something that happened, told once by its dedup key.
+
+    `received_at` moves when it is handed in again with a higher severity: channels look at it again then.
+    """
+
+    __tablename__ = "event"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    tenant_id: Mapped[int] = mapped_column(ForeignKey("tenant.id"))
+    dedup_key: Mapped[str]
+    kind: Mapped[str]
+    subject: Mapped[str]
+    severity: Mapped[str]
+    details: Mapped[dict[str, Any] | None]
+    finding_key: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    received_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+    __table_args__ = (
+        CheckConstraint(_one_of("severity", Severity), name="severity"),
+        UniqueConstraint("tenant_id", "dedup_key"),
+        Index(None, "tenant_id", "received_at"),
+        Index(None, "received_at"),
+    )
+
+
+class Finding(Base):
+    """
+    Something that is so, or no longer. `changed_at`: when it last became something that a channel may not have heard.
+
+    `dedup_key` says what of it is told once: another one is another thing to be told.
+    """
+
+    __tablename__ = "finding"
+    tenant_id: Mapped[int] = mapped_column(ForeignKey("tenant.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    source: Mapped[str] = mapped_column(server_default=text("''"))
+    dedup_key: Mapped[str]
+    kind: Mapped[str]
+    subject: Mapped[str]
+    severity: Mapped[str]
+    details: Mapped[dict[str, Any] | None]
+    active: Mapped[bool]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    changed_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    inactive_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("severity", Severity), name="severity"),
+        CheckConstraint("active = (inactive_at IS NULL)", name="inactive_at"),
+        Index("ix_finding_active", "tenant_id", "changed_at", postgresql_where=text("active")),
+        Index("ix_finding_source", "tenant_id", "source", postgresql_where=text("active")),
+        Index("ix_finding_inactive_at", "inactive_at", postgresql_where=text("inactive_at IS NOT NULL")),
+    )
+
+
+class DigestChannel(Base):
+    """
+    Where a tenant's events and findings are told. Its secrets are in `digest_channel_secret`, which no page reads.
+
+    `events_from`: events received before are not looked at; moved when the filter changes. `detected_at`: how far
+    detection has come. `wait_until`: the endpoint told us to slow down, or refused us and is looked at again then.
+    """
+
+    __tablename__ = "digest_channel"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    tenant_id: Mapped[int] = mapped_column(ForeignKey("tenant.id"))
+    name: Mapped[str] = mapped_column(unique=True)
+    type: Mapped[str]
+    config: Mapped[dict[str, Any]]
+    kinds: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    min_severity: Mapped[str]
+    tells_existing: Mapped[bool] = mapped_column(server_default=text("false"))
+    enabled: Mapped[bool] = mapped_column(server_default=text("true"))
+    retry_base_delay_ms: Mapped[int | None]
+    max_delivery_attempts: Mapped[int | None] = mapped_column(SmallInteger)
+    retention_days: Mapped[int | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    baselined_at: Mapped[datetime | None]
+    events_from: Mapped[datetime] = mapped_column(server_default=text("'-infinity'"))
+    detected_at: Mapped[datetime] = mapped_column(server_default=text("'-infinity'"))
+    last_sent_at: Mapped[datetime | None]
+    wait_until: Mapped[datetime | None]
+    not_configured: Mapped[str | None]
+    not_configured_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("type", ChannelType), name="type"),
+        CheckConstraint(_one_of("min_severity", Severity), name="min_severity"),
+        CheckConstraint("(not_configured IS NULL) = (not_configured_at IS NULL)", name="not_configured"),
+        CheckConstraint("char_length(not_configured) <= 1024", name="not_configured_length"),
+        CheckConstraint(
+            "retry_base_delay_ms > 0 AND max_delivery_attempts > 0 AND retention_days > 0", name="settings"
+        ),
+        Index(None, "tenant_id"),
+    )
+
+
+class DigestChannelSecret(Base):
+    """What a channel proves itself with, its address where that is a secret too. Read by the dispatch alone."""
+
+    __tablename__ = "digest_channel_secret"
+    channel_id: Mapped[int] = mapped_column(ForeignKey("digest_channel.id", ondelete="CASCADE"), primary_key=True)
+    secret: Mapped[dict[str, Any]]
+
+
+class SentDigest(Base):
+    """
+    One message to a channel. Its id is the dispatch batch id of its items and what the receiver knows it by.
+
+    `claim_id` is the fence of the call under way: a result is recorded only under it. `next_attempt_at`: when a frozen
+    set is repeated. `reference`: the send that an e-mail digest became.
+    """
+
+    __tablename__ = "digest"
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    channel_id: Mapped[int] = mapped_column(ForeignKey("digest_channel.id"))
+    status: Mapped[str]
+    item_count: Mapped[int]
+    left_count: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    claim_id: Mapped[UUID | None]
+    leased_until: Mapped[datetime | None]
+    taken_over: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    next_attempt_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    outcome: Mapped[str | None]
+    detail: Mapped[str | None]
+    reference: Mapped[str | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("status", DigestStatus), name="status"),
+        CheckConstraint(
+            "(status = 'calling') = (claim_id IS NOT NULL) AND (claim_id IS NULL) = (leased_until IS NULL)",
+            name="claim",
+        ),
+        CheckConstraint("(status = 'frozen') = (next_attempt_at IS NOT NULL)", name="frozen"),
+        CheckConstraint("(status IN ('sent', 'failed')) = (ended_at IS NOT NULL)", name="ended_at"),
+        CheckConstraint("char_length(detail) <= 1024", name="detail"),
+        Index("ix_digest_open", "channel_id", "created_at", postgresql_where=text("status IN ('calling', 'frozen')")),
+        Index("ix_digest_newest", "channel_id", text("created_at DESC")),
+        Index("ix_digest_ended_at", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
+    )
+
+
+class Notification(Base):
+    """
+    One thing to be told on one channel; unique by channel and dedup key, so that nothing is told twice.
+
+    `dispatch_batch_id`: the digest that told it, or that it is in while a call is under way or its set is frozen.
+    """
+
+    __tablename__ = "notification"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    channel_id: Mapped[int] = mapped_column(ForeignKey("digest_channel.id"))
+    dedup_key: Mapped[str]
+    kind: Mapped[str]
+    subject: Mapped[str]
+    severity: Mapped[str]
+    details: Mapped[dict[str, Any] | None]
+    finding_key: Mapped[str | None]
+    occurred_at: Mapped[datetime]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    status: Mapped[str]
+    attempt_count: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    owed_since: Mapped[datetime] = mapped_column(server_default=_NOW)
+    next_attempt_at: Mapped[datetime | None]
+    last_error: Mapped[str | None]
+    sent_at: Mapped[datetime | None]
+    final_at: Mapped[datetime | None]
+    dispatch_batch_id: Mapped[UUID | None]
+
+    __table_args__ = (
+        CheckConstraint(_one_of("status", NotificationStatus), name="status"),
+        CheckConstraint(_one_of("severity", Severity), name="severity"),
+        CheckConstraint("(status IN ('pending', 'retrying')) = (final_at IS NULL)", name="final_at"),
+        CheckConstraint("(final_at IS NULL) = (next_attempt_at IS NOT NULL)", name="next_attempt_at"),
+        CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at"),
+        CheckConstraint("status <> 'sent' OR dispatch_batch_id IS NOT NULL", name="dispatch_batch_id"),
+        CheckConstraint("char_length(last_error) <= 1024", name="last_error"),
+        UniqueConstraint("channel_id", "dedup_key"),
+        Index(
+            "ix_notification_due",
+            "channel_id",
+            "next_attempt_at",
+            "id",
+            postgresql_where=text("status IN ('pending', 'retrying') AND dispatch_batch_id IS NULL"),
+        ),
+        Index("ix_notification_open", "channel_id", "status", postgresql_where=text("final_at IS NULL")),
+        Index("ix_notification_batch", "dispatch_batch_id", postgresql_where=text("dispatch_batch_id IS NOT NULL")),
+        Index("ix_notification_final", "channel_id", "final_at", postgresql_where=text("final_at IS NOT NULL")),
+        Index("ix_notification_dead", "channel_id", "id", postgresql_where=text("status = 'dead_lettered'")),
+        Index("ix_notification_newest", "channel_id", text("id DESC")),
+    )
+
+
+class NotificationCount(Base):
+    """All-time counts behind the metrics: what became of notifications, by channel and kind; never goes back."""
+
+    __tablename__ = "notification_count"
+    channel: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    became: Mapped[str] = mapped_column(primary_key=True)
+    count: Mapped[int] = mapped_column(BigInteger)
+
+    __table_args__ = (CheckConstraint("became IN ('sent', 'transient', 'dead_lettered')", name="became"),)
+
+
+class DigestRun(Base):
+    """
+    A dispatch run, or a test of a channel that a person asked for (`channel_id`), and what it did.
+
+    The asker makes the row and a worker that takes it up writes `started_at`; `result` is what the asker is shown.
+    """
+
+    __tablename__ = "digest_run"
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    channel_id: Mapped[int | None] = mapped_column(ForeignKey("digest_channel.id", ondelete="CASCADE"))
+    asked_by: Mapped[str]
+    asked_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    worker: Mapped[str | None]
+    result: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (Index(None, "asked_at"), Index(None, "channel_id"))
+
+
+class RetentionRun(Base):
+    """One day's removal of what is old; `removed` counts rows by table while it runs."""
+
+    __tablename__ = "retention_run"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    started_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    progress_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    ended_at: Mapped[datetime | None]
+    worker: Mapped[str]
+    removed: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    longest_ms: Mapped[int] = mapped_column(server_default=text("0"))
+    error: Mapped[str | None]
+
+    __table_args__ = (Index("ix_retention_run_started_at", text("started_at DESC")),)

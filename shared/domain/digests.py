@@ -1,0 +1,116 @@
+"""Events, findings and the digests that tell them: the words, their order, and what a channel wants to hear."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+#: Items of one message; the rest is counted in it and carried to the next run.
+DIGEST_CAP = 50
+#: Characters.
+MAX_KEY_CHARS, MAX_KIND_CHARS, MAX_SUBJECT_CHARS, MAX_SOURCE_CHARS = 255, 64, 300, 100
+#: Characters of the JSON of an event's details.
+MAX_DETAILS_CHARS = 4_000
+
+
+class Severity(StrEnum):
+    """How much it matters, mildest first."""
+
+    INFO = "info"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """0 is the mildest."""
+        return list(Severity).index(self)
+
+
+class ChannelType(StrEnum):
+    """What a digest channel speaks."""
+
+    WEBHOOK = "webhook"
+    NTFY = "ntfy"
+    GOTIFY = "gotify"
+    SLACK = "slack"
+    TEAMS = "teams"
+    EMAIL = "email"
+
+
+class NotificationStatus(StrEnum):
+    """What is known of one thing to be told on one channel."""
+
+    PENDING = "pending"
+    RETRYING = "retrying"
+    SENT = "sent"
+    SUPPRESSED = "suppressed"
+    DEAD_LETTERED = "dead_lettered"
+
+
+class DigestStatus(StrEnum):
+    """
+    One message.
+
+    `calling`: its call may be under way. `frozen`: it may have been taken; the same set is repeated under the same
+    id. `failed`: surely not taken; what it held is told by a later message.
+    """
+
+    CALLING = "calling"
+    FROZEN = "frozen"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """
+    One thing to be told. `over`: the finding behind it is not so any more.
+
+    `id` is the notification's, `owed_since` when it was found or last requeued.
+    """
+
+    id: int
+    dedup_key: str
+    kind: str
+    subject: str
+    severity: Severity
+    details: dict[str, Any] | None
+    finding: str | None
+    occurred_at: datetime
+    attempt_count: int
+    owed_since: datetime
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """
+    One message: its items, most severe first, and how many more are due and left to later ones.
+
+    `id` names it to the receiver (the id of a webhook) and is the dispatch batch id of what it tells.
+    """
+
+    id: UUID
+    channel: str
+    items: Sequence[Item]
+    left: int
+
+    @property
+    def title(self) -> str:
+        """A line for people: `3 events, 1 of them critical`."""
+        count = len(self.items)
+        worst = max((item.severity for item in self.items), key=lambda severity: severity.rank)
+        said = f"{count} {'event' if count == 1 else 'events'}"
+        if worst.rank < Severity.HIGH.rank:
+            return said
+        of_it = sum(item.severity is worst for item in self.items)
+        return f"{said}, {worst.value}" if count == 1 else f"{said}, {of_it} of them {worst.value}"
+
+
+def in_order(items: Sequence[Item]) -> list[Item]:
+    """Most severe first, then as they came."""
+    return sorted(items, key=lambda item: (-item.severity.rank, item.id))
