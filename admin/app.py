@@ -9,13 +9,16 @@ from admin import errors, extensions
 from admin.api import deliveries, loadtest, openapi, receipts, sends
 from admin.api.limits import MAX_SMALL_BODY_BYTES
 from admin.api.operations import api
-from admin.monitoring import health, inbox
+from admin.monitoring import health, inbox, looks, overview, snapshot_cache
+from admin.monitoring.frame import doors, pages
 from shared.settings import Settings
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 #: Modules whose import puts their routes on the API's blueprint.
 _API_MODULES = (deliveries, loadtest, openapi, receipts, sends)
+#: Likewise for the pages.
+_PAGE_MODULES = (overview,)
 
 
 def create_app(settings: Settings) -> Flask:
@@ -27,12 +30,15 @@ def create_app(settings: Settings) -> Flask:
     app = Flask("admin")
     app.config["MAX_CONTENT_LENGTH"] = MAX_SMALL_BODY_BYTES
     app.url_map.strict_slashes = False
-    extensions.install(app, settings)
+    snapshot_cache.install(app, extensions.install(app, settings))
+    looks.install(app)
     errors.register(app)
     app.before_request(_name_request)
     app.after_request(_tell_request_name)
     app.register_blueprint(api)
     app.register_blueprint(health.blueprint(settings))
+    app.register_blueprint(doors)
+    app.register_blueprint(pages)
     app.register_blueprint(inbox.blueprint(settings))
     return app
 

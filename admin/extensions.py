@@ -1,4 +1,4 @@
-"""What a request may use: settings, the ledger's pool, the queues; and Flask-SQLAlchemy for the pages' reads."""
+"""What a request may use: settings, the ledger's pools, the queues; and Flask-SQLAlchemy for the pages' plain lists."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from flask_sqlalchemy import SQLAlchemy
 
 from shared.coordination.redis import RedisLink
 from shared.jobs import Jobs, make_broker
-from shared.ledger.db import Ledger, sqlalchemy_url
+from shared.ledger.db import Ledger, bounded_connection, sqlalchemy_url
 from shared.ledger.models import Base
 from shared.settings import Settings
 
@@ -17,20 +17,30 @@ db = SQLAlchemy(metadata=Base.metadata)
 _NAME = "tidings"
 #: Seconds a request waits for a connection before it is told to come again: its thread is needed for others.
 _PATIENCE_S = 4.0
+#: Seconds a page waits for a connection to read with, before it shows what it knows.
+_READ_PATIENCE_S = 1.5
+#: Milliseconds of a statement of the pages. A slower one is a fault of the page, and must not hold its thread.
+READ_TIMEOUT_MS = 2_000
 
 
 @dataclass(frozen=True)
 class Services:
-    """One per process. Connections are made when they are first needed."""
+    """
+    One per process. Connections are made when they are first needed.
+
+    `reading` is a small pool for what people look at: nobody waits long for it, and it takes none from the API.
+    """
 
     settings: Settings
     ledger: Ledger
+    reading: Ledger
     jobs: Jobs
     link: RedisLink
 
     def close(self) -> None:
         """Let go of every connection."""
         self.ledger.close()
+        self.reading.close()
         self.jobs.broker.close()
         self.link.close()
 
@@ -46,10 +56,19 @@ def install(app: Flask, settings: Settings) -> Services:
     services = Services(
         settings=settings,
         ledger=Ledger(url, size=settings.db_pool_size, name="tidings-web", patience_s=_PATIENCE_S),
+        reading=Ledger(
+            url,
+            size=4,
+            name="tidings-reading",
+            patience_s=_READ_PATIENCE_S,
+            statement_s=READ_TIMEOUT_MS / 1000 + 1.0,
+            statement_timeout_ms=READ_TIMEOUT_MS,
+        ),
         jobs=Jobs(broker),
         link=RedisLink(settings.redis_url.get_secret_value()),
     )
     services.ledger.open()
+    services.reading.open()
     app.extensions[_NAME] = services
     app.config["SQLALCHEMY_DATABASE_URI"] = sqlalchemy_url(url)
     app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {
@@ -57,7 +76,7 @@ def install(app: Flask, settings: Settings) -> Services:
         "max_overflow": 0,
         "pool_timeout": 5,
         "pool_pre_ping": True,
-        "connect_args": {"application_name": "tidings-pages", "connect_timeout": 5},
+        "creator": lambda: bounded_connection(url, name="tidings-pages", statement_timeout_ms=READ_TIMEOUT_MS),
     }
     db.init_app(app)
     return services

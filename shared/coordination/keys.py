@@ -132,6 +132,22 @@ DOORBELL_QUIET = Key(
     reader="doorbell",
     meaning="the fleet rang a moment ago",
 )
+SNAPSHOT = Key(
+    template="<ns>:{snapshot}:document",
+    type="string: JSON",
+    ttl="10 min",
+    writer="web processes (snapshot)",
+    reader="web processes (snapshot)",
+    meaning="what the pages show, for the whole fleet",
+)
+SNAPSHOT_BUILD = Key(
+    template="<ns>:{snapshot}:build",
+    type="string: builder's token, or done",
+    ttl="8 s while it is built; then to the end of the 2 s for which it is fresh",
+    writer="web processes (snapshot)",
+    reader="web processes (snapshot)",
+    meaning="one process builds for all, at most every 2 s",
+)
 MINUTES = Key(
     template="<ns>:minutes:<queue>",
     type="hash: minute modulo the ring's length, 'minute added done failed'",
@@ -210,6 +226,8 @@ OURS = (
     DOORBELL_CHANNEL,
     DOORBELL_CHANGED,
     DOORBELL_QUIET,
+    SNAPSHOT,
+    SNAPSHOT_BUILD,
     MINUTES,
     MESSAGE_STARTS,
 )

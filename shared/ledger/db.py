@@ -122,6 +122,19 @@ def _check(connection: _BoundedConnection) -> None:
         connection.patience_s = patience_s
 
 
+def bounded_connection(url: str, *, name: str, statement_timeout_ms: int) -> Connection:
+    """Open a connection of one's own for short reads; every wait for the server ends (see above)."""
+    connection = _BoundedConnection.connect(
+        conninfo(url),
+        application_name=name,
+        connect_timeout=5,
+        options=f"-c statement_timeout={statement_timeout_ms} {_SESSION}",
+        tcp_user_timeout=TCP_USER_TIMEOUT_MS,
+    )
+    connection.patience_s = statement_timeout_ms / 1000 + 1.0
+    return connection
+
+
 @contextmanager
 def together(connection: Connection) -> Iterator[None]:
     """
@@ -141,9 +154,9 @@ class Ledger:
     The pool of one process.
 
     `patience_s` is how long a caller waits for a connection, and _CHECK_S more where the server hangs;
-    `statement_s` how long for a statement. Connections are checked before use (a restarted Postgres costs nobody an
-    error), rolled back and reset after it. `transaction()` commits at the end of its block and rolls back on an
-    exception.
+    `statement_s` how long for a statement, which the server itself cancels after `statement_timeout_ms`. Connections
+    are checked before use (a restarted Postgres costs nobody an error), rolled back and reset after it.
+    `transaction()` commits at the end of its block and rolls back on an exception.
     """
 
     def __init__(
@@ -154,6 +167,7 @@ class Ledger:
         name: str,
         patience_s: float = 10.0,
         statement_s: float = _BoundedConnection.patience_s,
+        statement_timeout_ms: int = STATEMENT_TIMEOUT_MS,
     ) -> None:
         def configure(connection: _BoundedConnection) -> None:
             set_json_loads(_loads, connection)
@@ -174,7 +188,7 @@ class Ledger:
             kwargs={
                 "application_name": name,
                 "connect_timeout": 5,
-                "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
+                "options": f"-c statement_timeout={statement_timeout_ms}"
                 f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_TIMEOUT_MS} {_SESSION}",
                 "keepalives_idle": 30,
                 "tcp_user_timeout": TCP_USER_TIMEOUT_MS,

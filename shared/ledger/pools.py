@@ -10,8 +10,8 @@ from shared.settings import Settings
 _log = logging.getLogger(__name__)
 _LIMIT = statement("select_connection_limit")
 
-#: Connections of a gunicorn worker beside its pool: the admin pages' reads.
-_PAGES = 2
+#: Connections of a gunicorn worker beside its pool: the admin pages' reads, by name and through the ORM.
+_PAGES = 4 + 2
 #: Connections that commands and people need beside the fleet: a release, a pass by hand, psql.
 _SPARE = 5
 

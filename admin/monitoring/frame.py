@@ -1,0 +1,165 @@
+"""
+What all pages of `/admin/monitoring` stand in: the blueprint, the frame around them, and how their panels are renewed.
+
+Page modules import `pages` and put their routes on it; `admin.app` imports them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from flask import Blueprint, Response, jsonify, make_response, redirect, render_template, request, url_for
+from werkzeug.datastructures import MultiDict
+from werkzeug.wrappers import Response as AnyResponse
+
+from admin.extensions import services
+from admin.monitoring import snapshot_cache
+from admin.monitoring.panels import BUSY_POLL_MS, PAGES, POLL_MS, View, make_view, render_page, render_panel, rendered
+from admin.monitoring.snapshot import Snapshot
+
+pages = Blueprint("monitoring", __name__, url_prefix="/admin/monitoring")
+#: `/admin` itself.
+doors = Blueprint("admin", __name__, url_prefix="/admin")
+
+#: Most characters of the list of what a browser has.
+_LONGEST_HAVE = 4_000
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One of the three; `key` opens it."""
+
+    name: str
+    path: str
+    key: str
+
+
+TABS = (
+    Tab("Overview", "/admin/monitoring", "o"),
+    Tab("Failures", "/admin/monitoring/failures", "f"),
+    Tab("System", "/admin/monitoring/system", "s"),
+)
+
+
+class BlindError(Exception):
+    """Neither store answers: there is nothing true to show."""
+
+
+def current_snapshot() -> Snapshot:
+    """
+    The snapshot for a page.
+
+    Raises: BlindError when neither store answers.
+    """
+    try:
+        found = snapshot_cache.snapshot()
+    except TimeoutError as fault:
+        raise BlindError from fault
+    if found.is_blind:
+        raise BlindError
+    return found
+
+
+def page(name: str, template: str, *, path: Mapping[str, str] | None = None, **context: object) -> str:
+    """
+    Answer with a page: its template, filled from the snapshot and `context`. `path` is what its address's path says.
+
+    Raises: BlindError.
+    """
+    view = make_view(name, current_snapshot(), request.args, **(path or {}))
+    return render_page(template, view, **context)
+
+
+def tab_counts(found: Snapshot) -> dict[str, int | None]:
+    """The number beside each tab's name; None for none."""
+    return {
+        "Overview": None,
+        "Failures": found.section("failures")["data"].get("count"),
+        "System": len(found.document["warnings"]) or None,
+    }
+
+
+def current_tab(page: str) -> str | None:
+    """The tab under which a page is found."""
+    return PAGES[page].tab if page in PAGES else None
+
+
+def panel_address(panel: str) -> str:
+    """Where a panel is seen: its page's tab, and the panel in it."""
+    for tab in TABS:
+        found = PAGES.get(tab.name.lower())
+        if found is not None and panel in found.panels:
+            return f"{tab.path}#{panel}"
+    return "/admin/monitoring/system"
+
+
+@pages.app_context_processor
+def surroundings() -> dict[str, object]:
+    """What the frame's templates use."""
+    return {
+        "environment": services().settings.environment,
+        "tabs": TABS,
+        "tab_counts": tab_counts,
+        "current_tab": current_tab,
+        "panel_address": panel_address,
+    }
+
+
+@doors.get("")
+def front_door() -> AnyResponse:
+    """`/admin` leads to the Overview."""
+    return redirect("/admin/monitoring")
+
+
+@pages.get("/queues")
+def queues() -> Response:
+    """The snapshot as JSON."""
+    return jsonify(current_snapshot().document)
+
+
+@pages.get("/panels")
+def panels() -> AnyResponse:
+    """
+    The panels of `page` that are not as in `have` ("name:hash,…"); other arguments are the page's own.
+
+    `{"at", "v", "status", "verdict", "panels": {name: {"hash", "html"}}, "poll_ms"}`. `verdict` and `tabs` are panels
+    of every page. `status`: `ok`, or `stale` while a store is away. 404 for a page nobody named, 503 when neither
+    store answers.
+    """
+    name = request.args.get("page", "")
+    if name not in PAGES:
+        return make_response(jsonify(error="no such page"), HTTPStatus.NOT_FOUND)
+    own = MultiDict([item for item in request.args.items(multi=True) if item[0] not in {"page", "have"}])
+    have = dict(part.split(":", 1) for part in request.args.get("have", "")[:_LONGEST_HAVE].split(",") if ":" in part)
+    view = make_view(name, current_snapshot(), own)
+    found = {panel.name: render_panel(panel, view) for panel in PAGES[name].panels.values() if panel.name in have}
+    found |= {name: rendered(f"monitoring/{name}.html", view=view) for name in ("verdict", "tabs")}
+    document = view.snapshot.document
+    body: dict[str, Any] = {
+        "at": document["at"],
+        "v": view.snapshot.version,
+        "status": "stale" if any(view.snapshot.is_away(store) for store in ("postgres", "redis")) else "ok",
+        "verdict": document["verdict"]["text"],
+        "panels": {
+            name: {"hash": panel.hash, "html": panel.html}
+            for name, panel in found.items()
+            if have.get(name) != panel.hash
+        },
+        "poll_ms": BUSY_POLL_MS if PAGES[name].is_busy(view) else POLL_MS,
+    }
+    return jsonify(body)
+
+
+@pages.app_errorhandler(BlindError)
+def blind(error: BlindError) -> AnyResponse:
+    """Both stores are away: a page that needs nothing, and says so."""
+    del error
+    if request.path in {url_for("monitoring.queues"), url_for("monitoring.panels")}:
+        return make_response(jsonify(status="unavailable"), HTTPStatus.SERVICE_UNAVAILABLE)
+    return make_response(render_template("monitoring/blind.html"), HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def view_of(name: str, **path: str) -> View:
+    """A page's view, for a module that answers in its own way."""
+    return make_view(name, current_snapshot(), request.args, **path)

@@ -1,0 +1,67 @@
+"""What templates may call beside Flask's own: words, pictures, moments, and addresses of static files."""
+
+import functools
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flask import Flask, url_for
+
+from admin.monitoring.drawing import bar, sparkline
+from shared.domain import words
+
+_STATIC = Path(__file__).parents[1] / "static"
+
+
+def asset(name: str) -> str:
+    """The address of a static file, which changes with what is in it: browsers may keep it for good."""
+    return url_for("static", filename=name, v=_digest(name))
+
+
+@functools.cache
+def _digest(name: str) -> str:
+    return hashlib.sha256((_STATIC / name).read_bytes()).hexdigest()[:10]
+
+
+def ago(iso: str) -> str:
+    """How far from now a moment is."""
+    return words.ago(_moment(iso), datetime.now(UTC))
+
+
+def exact(iso: str) -> str:
+    """A moment to the second, in UTC."""
+    return _moment(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def time_of_day(iso: str) -> str:
+    """The time of a moment, in UTC."""
+    return _moment(iso).astimezone(UTC).strftime("%H:%M:%S")
+
+
+def as_iso(moment: str | datetime) -> str:
+    """A moment for `datetime=`: seconds, UTC."""
+    return _moment(moment).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _moment(given: str | datetime) -> datetime:
+    return given if isinstance(given, datetime) else datetime.fromisoformat(given)
+
+
+def install(app: Flask) -> None:
+    """Give them to every template, macros included."""
+    app.jinja_env.globals.update(
+        asset=asset,
+        ago=ago,
+        exact=exact,
+        time_of_day=time_of_day,
+        as_iso=as_iso,
+        draw_sparkline=sparkline,
+        draw_bar=bar,
+        number_words=words.number,
+        short_number_words=words.short_number,
+        rate_words=words.rate,
+        duration_words=words.duration,
+        percent_words=words.percent,
+    )
+    app.jinja_env.trim_blocks = True
+    app.jinja_env.lstrip_blocks = True

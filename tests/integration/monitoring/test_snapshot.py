@@ -1,0 +1,99 @@
+"""The snapshot's document: sections that stand and fall alone, and what the pages say of it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+from flask.testing import FlaskClient
+
+from admin.monitoring import panels, snapshot
+from admin.monitoring.snapshot import Section, Sources
+from shared.settings import Settings
+from tests.integration.api.conftest import app, make_app, settings, unused_port
+
+__all__ = ["app", "make_app", "settings", "unused_port"]
+
+AddSection = Callable[[Section], None]
+
+
+@pytest.fixture
+def add_section() -> Iterator[AddSection]:
+    """Add a section for the time of a test."""
+    kept = dict(snapshot.SECTIONS)
+    yield lambda section: snapshot.SECTIONS.__setitem__(section.name, section)
+    snapshot.SECTIONS.clear()
+    snapshot.SECTIONS.update(kept)
+
+
+@pytest.fixture
+def client(app: Flask) -> FlaskClient:
+    return app.test_client()
+
+
+def look(client: FlaskClient) -> Any:
+    answer = client.get("/admin/monitoring/queues")
+    assert answer.status_code == 200
+    return answer.get_json()
+
+
+def one(sources: Sources) -> dict[str, Any]:
+    with sources.connection() as connection:
+        row = connection.execute("SELECT 1, current_setting('statement_timeout')").fetchone()
+    assert row is not None
+    return {"one": row[0], "timeout": row[1]}
+
+
+def test_a_section_is_sampled_from_its_store_within_its_time(client: FlaskClient, add_section: AddSection) -> None:
+    add_section(Section("trial", "postgres", one))
+    document = look(client)
+    assert document["sections"]["trial"]["data"] == {"one": 1, "timeout": "2s"}
+    assert document["sections"]["trial"]["status"] == "ok"
+    assert document["stores"] == {
+        "postgres": {"status": "ok", "since": None},
+        "redis": {"status": "ok", "since": None},
+    }
+
+
+def test_a_fault_or_a_slow_statement_costs_its_own_section_only(client: FlaskClient, add_section: AddSection) -> None:
+    def slow(sources: Sources) -> dict[str, Any]:
+        with sources.connection() as connection:
+            connection.execute("SET LOCAL statement_timeout = '20ms'")
+            connection.execute("SELECT pg_sleep(5)")
+        return {}
+
+    add_section(Section("faulty", "postgres", lambda sources: {"x": 1 / 0}))
+    add_section(Section("unwritable", "redis", lambda sources: {"x": object()}))
+    add_section(Section("slow", "postgres", slow))
+    add_section(Section("trial", "postgres", one))
+    sections = look(client)["sections"]
+    assert [sections[name]["status"] for name in ("faulty", "unwritable", "slow", "trial")] == [
+        "unavailable", "unavailable", "unavailable", "ok",
+    ]  # fmt: skip
+    assert sections["slow"]["since"]
+
+
+def test_without_redis_its_sections_are_gone_and_those_of_postgres_live(
+    make_app: Any, settings: Settings, unused_port: int, add_section: AddSection
+) -> None:
+    add_section(Section("trial", "postgres", one))
+    add_section(Section("elsewhere", "redis", lambda sources: {}))
+    url = f"redis://127.0.0.1:{unused_port}/0"
+    client = make_app(settings.model_copy(update={"redis_url": type(settings.redis_url)(url)})).test_client()
+    document = look(client)
+    assert document["sections"]["trial"]["status"] == "ok"
+    assert document["sections"]["elsewhere"]["status"] == "unavailable"
+    assert document["stores"]["redis"]["status"] == "away"
+    assert look(client)["v"] == document["v"], "built again within two seconds"
+    page = client.get("/admin/monitoring").text
+    assert "Redis does not answer: sending continues without shared caps and circuits." in page
+
+
+def test_the_panels_are_sent_once_and_then_only_when_they_changed(client: FlaskClient, add_section: AddSection) -> None:
+    first = client.get("/admin/monitoring/panels?page=overview&have=").get_json()
+    have = ",".join(f"{name}:{panel['hash']}" for name, panel in first["panels"].items())
+    again = client.get(f"/admin/monitoring/panels?page=overview&have={have}").get_json()
+    assert {"verdict", "tabs"} <= set(first["panels"])
+    assert again["panels"] == {}
+    assert again["poll_ms"] == panels.POLL_MS
+    assert client.get("/admin/monitoring/panels?page=nothing").status_code == 404
