@@ -15,6 +15,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import services
 from admin.monitoring import snapshot_cache
+from admin.monitoring.access import open_to_all, reads
 from admin.monitoring.panels import BUSY_POLL_MS, PAGES, POLL_MS, View, make_view, render_page, render_panel, rendered
 from admin.monitoring.snapshot import Snapshot
 
@@ -107,18 +108,21 @@ def surroundings() -> dict[str, object]:
 
 
 @doors.get("")
+@open_to_all
 def front_door() -> AnyResponse:
     """`/admin` leads to the Overview."""
     return redirect("/admin/monitoring")
 
 
 @pages.get("/queues")
+@reads
 def queues() -> Response:
     """The snapshot as JSON."""
     return jsonify(current_snapshot().document)
 
 
 @pages.get("/panels")
+@reads
 def panels() -> AnyResponse:
     """
     The panels of `page` that are not as in `have` ("name:hash,…"); other arguments are the page's own.

@@ -18,7 +18,7 @@ def test_the_default_fleet_fits_an_ordinary_server(
         needed = pools.demand(connection, settings(database_url))
         pools.warn_if_short(connection, settings(database_url))
     assert needed.by_process == {
-        "web": 10, "worker_ingest": 8, "worker_send": 8, "worker_bulk": 8, "worker_ops": 8, "clock": 1,
+        "web": 14, "worker_ingest": 8, "worker_send": 8, "worker_bulk": 8, "worker_ops": 8, "clock": 1,
     }  # fmt: skip
     assert needed.fits
     assert caplog.records == []
@@ -33,4 +33,4 @@ def test_a_fleet_that_is_too_big_is_warned_about_with_the_numbers(
         limit = pools.demand(connection, big).limit
     [record] = caplog.records
     assert record.msg == "postgres_connections_short"
-    assert (record.__dict__["needed"], record.__dict__["limit"]) == (40 + 320 + 1 + 5, limit)
+    assert (record.__dict__["needed"], record.__dict__["limit"]) == (2 * 2 * (8 + 6) + 320 + 1 + 5, limit)

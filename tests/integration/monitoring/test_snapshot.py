@@ -86,7 +86,7 @@ def test_without_redis_its_sections_are_gone_and_those_of_postgres_live(
     assert document["stores"]["redis"]["status"] == "away"
     assert look(client)["v"] == document["v"], "built again within two seconds"
     page = client.get("/admin/monitoring").text
-    assert "Redis does not answer: sending continues without shared caps and circuits." in page
+    assert "Redis does not answer: what runs goes on without shared caps and circuits" in page
 
 
 def test_the_panels_are_sent_once_and_then_only_when_they_changed(client: FlaskClient, add_section: AddSection) -> None:
