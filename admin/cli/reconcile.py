@@ -87,5 +87,7 @@ def _passes(passes: "list[Pass]") -> str:
             for kind, words in each.counts.items()
         )
         begun = f"{each.started_at.astimezone():%Y-%m-%d %H:%M:%S}"
-        rows.append((begun, took, each.worker, each.fence, did or "nothing stuck", each.error))
+        rows.append(
+            (begun, took, each.worker, "a tick" if each.by_tick else each.fence, did or "nothing stuck", each.error)
+        )
     return as_table(("begun", "took", "by", "fence", "did", "remark"), rows)

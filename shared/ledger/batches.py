@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from shared.domain.states import DeliveryStatus
+from shared.domain.states import DeliveryStatus, Lane
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
@@ -36,6 +36,7 @@ class AbandonedBatch:
     send_id: UUID
     batch_no: int
     holder: UUID
+    lane: Lane
 
 
 def lease(
@@ -78,7 +79,8 @@ def lock(connection: Connection, *, send_id: UUID, batches: list[int]) -> None:
 
 def find_abandoned(connection: Connection, *, limit: int) -> list[AbandonedBatch]:
     """Batches held by dead processes, oldest lease first."""
-    return [AbandonedBatch(*row) for row in connection.execute(_ABANDONED, {"limit": limit})]
+    rows = connection.execute(_ABANDONED, {"limit": limit})
+    return [AbandonedBatch(send_id, batch_no, holder, Lane(lane)) for send_id, batch_no, holder, lane in rows]
 
 
 def free_abandoned(

@@ -23,6 +23,7 @@ _WAITED_OUT = statement("find_waited_out_batches")
 _SETTLE = statement("settle_unsent_rows")
 _BEGIN = statement("begin_recovery_pass")
 _NOTE = statement("note_recovery_pass")
+_NOTE_TICK = statement("insert_recovering_tick")
 _END = statement("end_recovery_pass")
 _PASSES = statement("select_recovery_passes")
 _FORGET = statement("forget_recovery_passes")
@@ -71,7 +72,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass as it was recorded; one without an end died, or is running. `counts` is by kind."""
+    """
+    A pass as it was recorded; one without an end died, or is running. `counts` is by kind.
+
+    `by_tick`: a tick of the due work that recovered something in between. Says nothing of when the reconciler ran.
+    """
 
     id: int
     worker: str
@@ -80,6 +85,11 @@ class Pass:
     ended_at: datetime | None
     counts: Mapping[str, Any]
     error: str | None
+
+    @property
+    def by_tick(self) -> bool:
+        """Whether a tick of the due work did it, and not a pass."""
+        return self.fence == 0
 
 
 def stuck_sends(connection: Connection, *, pending_s: float, stale_s: float, page: int) -> Iterator[StuckSend]:
@@ -184,6 +194,11 @@ def note_pass(connection: Connection, pass_id: int, *, counts: Mapping[str, Any]
     return connection.execute(_NOTE, {"id": pass_id, "counts": Jsonb(counts)}).fetchone() is not None
 
 
+def note_tick(connection: Connection, *, worker: str, took_s: float, counts: Mapping[str, Any]) -> None:
+    """Write down what a tick of the due work recovered, for people to see among the passes."""
+    connection.execute(_NOTE_TICK, {"worker": worker, "took_s": took_s, "counts": Jsonb(counts)})
+
+
 def end_pass(connection: Connection, pass_id: int, *, counts: Mapping[str, Any], error: str | None) -> None:
     """Write down the end of a pass; `error` says why it ended early."""
     connection.execute(_END, {"id": pass_id, "counts": Jsonb(counts), "error": error})
@@ -191,7 +206,7 @@ def end_pass(connection: Connection, pass_id: int, *, counts: Mapping[str, Any],
 
 
 def passes(connection: Connection, *, limit: int) -> list[Pass]:
-    """The newest passes first."""
+    """The newest first: passes, and the ticks that recovered something."""
     return [Pass(*row) for row in connection.execute(_PASSES, {"limit": limit})]
 
 

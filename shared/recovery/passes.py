@@ -8,7 +8,7 @@ since every change has a guard of its own.
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -17,6 +17,7 @@ import psycopg
 
 from shared.coordination.redis import RedisLink, RedisUnavailable
 from shared.coordination.single_flight import Flight, FlightLost, SingleFlight
+from shared.domain.states import Lane
 from shared.ledger import recovery
 from shared.ledger.db import Ledger
 from shared.settings import Settings
@@ -46,6 +47,21 @@ class Counts:
     given_up: int = 0
 
 
+def no_counts() -> dict[Kind, Counts]:
+    """Nothing found of any kind yet."""
+    return {kind: Counts() for kind in KINDS}
+
+
+def as_json(counts: Mapping[Kind, Counts]) -> dict[str, dict[str, int]]:
+    """The counts as the ledger keeps them; kinds of which nothing was found are left out."""
+    return {kind: asdict(each) for kind, each in counts.items() if each != Counts()}
+
+
+def kind_of_work(lane: Lane) -> Kind:
+    """Work of the single lane is counted as deliveries, that of the bulk lane as batches."""
+    return "delivery" if lane is Lane.SINGLE else "batch"
+
+
 @dataclass
 class RunningPass:
     """A pass under way: its counts by kind, written down between its steps."""
@@ -54,7 +70,7 @@ class RunningPass:
     fence: int
     flight: Flight | None
     ledger: Ledger
-    counts: dict[Kind, Counts] = field(default_factory=lambda: {kind: Counts() for kind in KINDS})
+    counts: dict[Kind, Counts] = field(default_factory=no_counts)
     #: Why it left something to the next pass; shown to people.
     left: str | None = None
     begun_at: float = field(default_factory=time.monotonic)
@@ -72,8 +88,8 @@ class RunningPass:
                 raise FlightLost
 
     def as_json(self) -> dict[str, dict[str, int]]:
-        """The counts as the ledger keeps them; kinds of which nothing was found are left out."""
-        return {kind: asdict(counts) for kind, counts in self.counts.items() if counts != Counts()}
+        """The counts as the ledger keeps them."""
+        return as_json(self.counts)
 
 
 @contextmanager

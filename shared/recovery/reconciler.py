@@ -20,13 +20,13 @@ from shared.accounts import credential_of, provider_name
 from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisLink, RedisUnavailable
 from shared.domain.signature import failure_signature
-from shared.domain.states import Channel, DeliveryStatus, Lane, Mode
+from shared.domain.states import Channel, DeliveryStatus, Mode
 from shared.jobs import Jobs, QueueName
 from shared.ledger import batches, chains, deliveries, providers, recovery
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import POSTGRES_AWAY, Connection, Ledger
 from shared.ledger.recovery import StuckBatch, StuckSend, T, Verdict
-from shared.recovery.passes import Kind, RunningPass, only_pass
+from shared.recovery.passes import RunningPass, kind_of_work, only_pass
 from shared.recovery.starting import ChainStarter
 from shared.recovery.waits import Waits
 from shared.settings import Settings
@@ -143,7 +143,7 @@ class Reconciler:
                 self._in_one_transaction(chunk, running, self._free)
 
     def _free(self, connection: Connection, batch: StuckBatch, running: RunningPass) -> None:
-        counts = running.counts[_kind(batch)]
+        counts = running.counts[kind_of_work(batch.lane)]
         holder = batch.holder or _NOBODY
         if batch.holder_lives:
             if not recovery.take_stalled(connection, batch, stale_s=self._stale_s):
@@ -153,7 +153,7 @@ class Reconciler:
                 extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no, "worker": str(holder)},
             )
             holder = _NOBODY
-        lost = AbandonedBatch(batch.send_id, batch.batch_no, holder)
+        lost = AbandonedBatch(batch.send_id, batch.batch_no, holder, batch.lane)
         if batches.free_abandoned(connection, lost, first_look_s=self._first_look_s) is not None:
             counts.found += 1
             counts.retried += 1
@@ -207,8 +207,8 @@ class Reconciler:
                 deliveries.note_failure_group(
                     connection, signature, channel=batch.channel, provider=_US, outcome=outcome
                 )
-                running.counts[_kind(batch)].found += 1
-                running.counts[_kind(batch)].given_up += 1
+                running.counts[kind_of_work(batch.lane)].found += 1
+                running.counts[kind_of_work(batch.lane)].given_up += 1
                 _log.warning(
                     outcome, extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no, "deliveries": rows}
                 )
@@ -224,7 +224,7 @@ class Reconciler:
         starter = ChainStarter(self._ledger, self._queues, self._jobs, self._settings)
         for started in starter.start_missing(Waits(self._link, self._settings), stop=self._stop):
             if started.rebuilt:
-                counts = running.counts["delivery" if started.lane is Lane.SINGLE else "batch"]
+                counts = running.counts[kind_of_work(started.lane)]
                 counts.found += 1
                 counts.requeued += 1
 
@@ -265,7 +265,3 @@ class Reconciler:
                     return
         if chunk:
             yield chunk
-
-
-def _kind(batch: StuckBatch) -> Kind:
-    return "delivery" if batch.lane is Lane.SINGLE else "batch"

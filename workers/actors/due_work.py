@@ -7,7 +7,9 @@ that is lost, late or doubled changes nothing.
 """
 
 import logging
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import dramatiq
 import psycopg
@@ -18,9 +20,10 @@ from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import DeliveryStatus
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
-from shared.ledger import batches, chains, operations
+from shared.ledger import batches, chains, operations, recovery
 from shared.ledger.db import POSTGRES_AWAY
 from shared.recovery.holds import Holds
+from shared.recovery.passes import as_json, kind_of_work, no_counts
 from shared.recovery.starting import ChainStarter
 from shared.recovery.waits import Waits
 from workers.middleware.runtime import Runtime
@@ -44,8 +47,17 @@ class DueWork:
         self._chains = ChainStarter(runtime.ledger, queues, jobs, runtime.settings)
         self._holds = Holds(runtime.ledger.transaction, runtime.link, runtime.settings)
 
+        self._counts = no_counts()
+        self._begun_at = time.monotonic()
+
     def run(self) -> None:
-        """Do every step once."""
+        """Do every step once, and write down what was recovered."""
+        try:
+            self._do_steps()
+        finally:
+            self._note()
+
+    def _do_steps(self) -> None:
         steps: list[Callable[[], object]] = [
             self.mirror_holds,
             self.start_scheduled,
@@ -66,6 +78,14 @@ class DueWork:
                 # One send that breaks a constraint must not keep every other send from its chains.
                 _log.exception("due_work_step_broken", extra={"step": step.__name__})
 
+    def _note(self) -> None:
+        """People see among the reconciler's passes what it did not have to do."""
+        counts = as_json(self._counts)
+        if counts:
+            with suppress(*POSTGRES_AWAY), self._runtime.ledger.autocommit() as connection:
+                took_s = time.monotonic() - self._begun_at
+                recovery.note_tick(connection, worker=self._runtime.lease.name, took_s=took_s, counts=counts)
+
     def mirror_holds(self) -> None:
         """Redis may have forgotten an operator's hold, or not have heard of its end."""
         self._holds.mirror()
@@ -83,6 +103,9 @@ class DueWork:
             for batch in batches.find_abandoned(connection, limit=_PER_TICK):
                 parked = batches.free_abandoned(connection, batch, first_look_s=looks)
                 if parked is not None:
+                    counts = self._counts[kind_of_work(batch.lane)]
+                    counts.found += 1
+                    counts.retried += 1
                     _log.warning(
                         "batch_freed",
                         extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no, "unsure": parked},
@@ -109,7 +132,11 @@ class DueWork:
     def start_chains(self) -> None:
         """A chain for every channel of a send with due batches, unless its provider is held back."""
         waits = Waits(self._runtime.link, self._runtime.settings)
-        self._chains.start_missing(waits, stop=lambda: self._runtime.draining)
+        for started in self._chains.start_missing(waits, stop=lambda: self._runtime.draining):
+            if started.rebuilt:
+                counts = self._counts[kind_of_work(started.lane)]
+                counts.found += 1
+                counts.requeued += 1
 
     def move_operations(self) -> None:
         """A message for the operations of people, where one should be moving and no worker is at it."""
@@ -124,9 +151,9 @@ class DueWork:
 
 def register(broker: Broker, runtime: Runtime) -> None:
     """Declare the actor."""
-    work = DueWork(runtime, Jobs(broker))
+    jobs = Jobs(broker)
 
     @dramatiq.actor(broker=broker, actor_name=JobName.DUE_WORK.value, queue_name=QueueName.OPS.value)
     def due_work(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs
         if v == MESSAGE_VERSION:
-            work.run()
+            DueWork(runtime, jobs).run()

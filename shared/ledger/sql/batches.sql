@@ -71,8 +71,8 @@ FOR UPDATE
 
 -- name: find_abandoned_batches
 -- Due work: batches whose holder is dead, oldest lease first.
-SELECT b.send_id, b.batch_no, b.holder
-FROM batch b
+SELECT b.send_id, b.batch_no, b.holder, s.lane
+FROM batch b JOIN send s ON s.id = b.send_id
 WHERE b.holder IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM worker w WHERE w.id = b.holder AND w.lease_until > now())
 ORDER BY b.leased_at LIMIT %(limit)s

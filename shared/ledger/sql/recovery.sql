@@ -163,17 +163,24 @@ SELECT %(worker)s, coalesce(%(fence)s, (SELECT coalesce(max(fence), 0) + 1 FROM 
 RETURNING id, fence
 
 -- name: note_recovery_pass
--- Between two chunks: what a pass has done so far. No row: a newer pass has begun, and this one must stop.
+-- Between two chunks: what a pass has done so far. No row: a newer pass has begun, and this one must stop. (A tick of
+-- the due work, fence 0, is none.)
 UPDATE recovery_pass p SET counts = %(counts)s
-WHERE p.id = %(id)s AND NOT EXISTS (SELECT 1 FROM recovery_pass newer WHERE newer.id > p.id)
+WHERE p.id = %(id)s AND NOT EXISTS (SELECT 1 FROM recovery_pass newer WHERE newer.id > p.id AND newer.fence > 0)
 RETURNING p.id
+
+-- name: insert_recovering_tick
+-- A tick of the due work recovered something, which takes it seconds where a pass would take a minute: people see it
+-- among the passes, under the fence 0 that no pass has.
+INSERT INTO recovery_pass (worker, fence, started_at, ended_at, counts)
+VALUES (%(worker)s, 0, now() - %(took_s)s * interval '1 second', now(), %(counts)s)
 
 -- name: end_recovery_pass
 -- A pass is over. One that died never gets here: `ended_at` stays empty.
 UPDATE recovery_pass SET ended_at = now(), counts = %(counts)s, error = %(error)s WHERE id = %(id)s
 
 -- name: select_recovery_passes
--- The newest passes. Callers: `tidings reconcile`, the System tab.
+-- The newest passes, and ticks that recovered something. Callers: `tidings reconcile`, the System tab.
 SELECT id, worker, fence, started_at, ended_at, counts, error FROM recovery_pass ORDER BY id DESC LIMIT %(limit)s
 
 -- name: forget_recovery_passes

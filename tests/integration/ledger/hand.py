@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from shared.domain.states import DeliveryStatus
+from shared.domain.states import DeliveryStatus, Lane
 from shared.ledger import batches, chains, deliveries, proofs, workers
 from shared.ledger.batches import AbandonedBatch, LeasedBatch
 from shared.ledger.chains import ChainKey
@@ -71,7 +71,7 @@ class Hand:
         self, send: MadeSend, batch_no: int = 0, *, holder: UUID | None = None, looks: dict[str, float] | None = None
     ) -> int | None:
         """Free a batch; `looks` as `first_look_s`."""
-        lost = AbandonedBatch(send.id, batch_no, holder or self.worker)
+        lost = AbandonedBatch(send.id, batch_no, holder or self.worker, Lane.BULK)
         with self.ledger.autocommit() as connection:
             return batches.free_abandoned(connection, lost, first_look_s=looks)
 

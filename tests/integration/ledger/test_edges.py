@@ -116,7 +116,7 @@ def give_up(became: DeliveryStatus) -> Operation:
 ON_DELIVERIES: dict[str, list[Operation]] = {
     "claim_window": [claim],
     "free_abandoned_batch": [
-        lambda connection, send: batches.free_abandoned(connection, AbandonedBatch(send.id, 0, DEAD))
+        lambda connection, send: batches.free_abandoned(connection, AbandonedBatch(send.id, 0, DEAD, Lane.BULK))
     ],
     "record_outcomes": [record(became) for became in SAYS],
     "record_late_outcome": [late(became) for became in SAYS],

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from shared.domain.states import Channel, DeliveryStatus, SendStatus
+from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
 from shared.ledger import batches, deliveries, proofs
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection, Ledger
@@ -110,7 +110,7 @@ def test_freeing_or_sweeping_a_batch_touches_only_its_own_pages(
     hand.die()
     one_batch: dict[str, Callable[[Connection], object]] = {
         "free": lambda connection: batches.free_abandoned(
-            connection, batches.AbandonedBatch(big.id, leased[0].batch_no, hand.worker)
+            connection, batches.AbandonedBatch(big.id, leased[0].batch_no, hand.worker, Lane.BULK)
         ),
         "sweep": lambda connection: batches.sweep(connection, send_id=big.id, status=DeliveryStatus.CANCELLED, limit=4),
     }
@@ -129,7 +129,7 @@ def test_looking_at_unsure_rows_of_a_batch_touches_only_its_own_pages(
         for _ in range(TIMES):
             [leased] = hand.lease(big, limit=1)
             claim, rows = hand.claim(big, [leased.batch_no])
-            lost = batches.AbandonedBatch(big.id, leased.batch_no, hand.worker)
+            lost = batches.AbandonedBatch(big.id, leased.batch_no, hand.worker, Lane.BULK)
             hand.die()
             batches.free_abandoned(connection, lost, first_look_s={"ches": 0.0})
             connection.execute("UPDATE worker SET lease_until = now() + interval '1 hour'")

@@ -8,7 +8,9 @@ import redis
 
 from shared.domain.states import Channel, Lane, SendStatus
 from shared.jobs import JobName, QueueName
+from shared.ledger import recovery
 from shared.ledger.db import Ledger
+from shared.recovery.passes import only_pass
 from tests.integration.workers.ches import calls
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess, make_settings
@@ -158,6 +160,39 @@ def test_the_chain_of_a_dead_process_is_started_again_and_its_calls_in_flight_ar
     worker.work_off()
     assert counts(ledger, send.id) == {"unsure": 1, "sent": 4}
     assert send_status(ledger, send.id) == "completed"
+    with ledger.autocommit() as connection:
+        (seen,) = recovery.passes(connection, limit=9)
+    assert seen.by_tick
+    assert seen.counts == {"batch": {"found": 2, "retried": 1, "requeued": 1, "given_up": 0}}
+
+
+def test_a_tick_that_recovers_nothing_is_not_among_the_passes(ledger: Ledger, worker: InProcess) -> None:
+    make_send(ledger, count=2, status=SENDING)
+    worker.tick()
+    worker.work_off()
+    worker.tick()
+    assert scalar(ledger, "SELECT count(*) FROM recovery_pass") == 0
+
+
+def test_work_of_the_single_lane_recovered_by_a_tick_counts_as_deliveries(ledger: Ledger, worker: InProcess) -> None:
+    make_send(ledger, lane=Lane.SINGLE, status=SENDING)
+    worker.tick()
+    flush(worker)
+    age_chains(ledger)
+    worker.tick()
+    with ledger.autocommit() as connection:
+        (seen,) = recovery.passes(connection, limit=9)
+    assert seen.counts == {"delivery": {"found": 1, "retried": 0, "requeued": 1, "given_up": 0}}
+    worker.work_off()
+
+
+def test_a_tick_that_recovers_something_does_not_stop_the_pass_beside_it(ledger: Ledger, worker: InProcess) -> None:
+    with only_pass(ledger, worker.runtime.link, worker.settings, worker="test") as running:
+        assert running is not None
+        with ledger.autocommit() as connection:
+            recovery.note_tick(connection, worker="another", took_s=0.1, counts={"batch": {"found": 1}})
+        running.check()
+        assert running.left is None
 
 
 def test_a_send_for_tomorrow_is_scheduled_and_left_untouched(ledger: Ledger, worker: InProcess) -> None:
