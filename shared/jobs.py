@@ -8,8 +8,9 @@ the race between the two is found by the due-work actor.
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 import dramatiq
@@ -64,6 +65,8 @@ class JobName(StrEnum):
     PROVE = "prove"
 
 
+#: Queues that may be paused. Not `ops`: recovery, timers, and the operations of people travel on it.
+PAUSABLE = frozenset(QueueName) - {QueueName.OPS}
 _QUICK = frozenset({QueueName.INGEST, QueueName.EMAIL, QueueName.SMS})
 
 
@@ -101,6 +104,9 @@ class _Consumer(_RedisConsumer):
         self._in_hand.difference_update(message.options["redis_message_id"] for message in messages)
 
     def __next__(self) -> Any:
+        if self.queue_name in self.broker.paused:
+            time.sleep(self.timeout / 1000)
+            return None
         if not self.message_cache and time.monotonic() >= self._look_at:
             self._guarded(self._take_back_lost)
         message = self._guarded(super().__next__)
@@ -138,6 +144,8 @@ class Broker(RedisBroker):
         super().__init__(**arguments)  # type: ignore[no-untyped-call]
         #: By queue, ids in Redis of the messages that consumers of this process gave out and that are not ended yet.
         self.in_hand: defaultdict[str, set[str]] = defaultdict(set)
+        #: Queues that an operator paused: nothing more is fetched from them.
+        self.paused: frozenset[str] = frozenset()
 
     @property
     def consumer_class(self) -> type[_Consumer]:
@@ -192,6 +200,25 @@ def make_broker(
         maintenance_chance=1_000_000,
         middleware=middleware if middleware is not None else [],
     )
+
+
+class CountsMessages(dramatiq.Middleware):
+    """Tells `count(queue, what)` of each message given to a queue, finished or failed, in whatever process."""
+
+    def __init__(self, count: Callable[[str, Literal["added", "done", "failed"]], None]) -> None:
+        self._count = count
+
+    def after_enqueue(self, broker: Any, message: Any, delay: Any) -> None:  # noqa: ARG002  # dramatiq's signature
+        """A message was given to its queue."""
+        self._count(message.queue_name, "added")
+
+    def after_process_message(self, broker: Any, message: Any, *, result: Any = None, exception: Any = None) -> None:  # noqa: ARG002
+        """An actor returned, or raised."""
+        self._count(message.queue_name, "done" if exception is None else "failed")
+
+    def after_skip_message(self, broker: Any, message: Any) -> None:  # noqa: ARG002  # dramatiq's signature
+        """A message was set aside without being run."""
+        self._count(message.queue_name, "failed")
 
 
 class Jobs:

@@ -413,6 +413,96 @@ class Settings(BaseSettings):
         description="Days for which events, findings that are over, and what became of notifications are kept, counted from when each became final. A channel may have its own.",
     )
 
+    # --- monitoring ---------------------------------------------------------------------------------------
+    monitoring_nothing_moving_age_ms: int = Field(
+        300_000,
+        ge=10_000,
+        le=86_400_000,
+        description="Due work that may go and is older than this, while nothing goes, is an alarm; milliseconds.",
+    )
+    monitoring_nothing_sent_ms: int = Field(
+        180_000,
+        ge=10_000,
+        le=86_400_000,
+        description="A channel of which no provider took anything for this long counts as not moving; milliseconds.",
+    )
+    monitoring_failure_percent: int = Field(
+        3, ge=1, le=100, description="Share of failures in 15 minutes above which a channel has a warning; percent."
+    )
+    monitoring_failure_critical_percent: int = Field(
+        10, ge=1, le=100, description="Share of failures in 15 minutes above which that is critical; percent."
+    )
+    monitoring_failure_attempts_min: int = Field(
+        50, ge=1, le=1_000_000, description="Fewer outcomes in 15 minutes say nothing about the share of failures."
+    )
+    monitoring_circuit_open_ms: int = Field(
+        600_000, ge=1_000, le=86_400_000, description="A circuit open for longer is an alarm; milliseconds."
+    )
+    monitoring_provider_held_ms: int = Field(
+        3_600_000,
+        ge=1_000,
+        le=604_800_000,
+        description="An operator's hold older than this is told to Prometheus, in case it was forgotten; milliseconds.",
+    )
+    monitoring_reconciler_late_intervals: int = Field(
+        3, ge=2, le=100, description="A last pass older than so many DELIVERY_RECONCILE_INTERVAL_MS is late."
+    )
+    monitoring_clock_late_ms: int = Field(
+        60_000, ge=5_000, le=86_400_000, description="A clock without a tick for this long is late; milliseconds."
+    )
+    monitoring_dead_letters_growing: int = Field(
+        20, ge=1, le=1_000_000, description="So many new dead letters in 15 minutes are a warning."
+    )
+    monitoring_redis_memory_percent: int = Field(
+        80, ge=1, le=100, description="Share of Redis's memory limit in use above which there is a warning; percent."
+    )
+    monitoring_snapshot_stale_ms: int = Field(
+        60_000,
+        ge=10_000,
+        le=86_400_000,
+        description="Figures of the pages that cannot be refreshed for this long are a warning; milliseconds.",
+    )
+    monitoring_worker_late_ms: int = Field(
+        15_000,
+        ge=10_000,
+        le=600_000,
+        description="A worker silent for this long is late, and gone after four times as long; milliseconds.",
+    )
+    monitoring_worker_idle_ms: int = Field(
+        120_000,
+        ge=10_000,
+        le=86_400_000,
+        description="A worker that takes nothing for this long while messages wait for it is not consuming; milliseconds.",
+    )
+    monitoring_version_skew_ms: int = Field(
+        900_000,
+        ge=10_000,
+        le=604_800_000,
+        description="Workers of two versions side by side for longer than a roll-out takes; milliseconds.",
+    )
+    monitoring_clock_skew_ms: int = Field(
+        30_000,
+        ge=1_000,
+        le=3_600_000,
+        description="Difference between the clocks of web, Postgres and Redis that is a warning; milliseconds.",
+    )
+    monitoring_queue_still_ms: int = Field(
+        300_000,
+        ge=60_000,
+        le=86_400_000,
+        description="A queue whose workers finish nothing for this long while messages wait is not moving; milliseconds.",
+    )
+    monitoring_arriving_faster_minutes: int = Field(
+        10,
+        ge=3,
+        le=1_440,
+        description="Minutes in a row in which a queue must grow before that is a warning: a large send alone is none.",
+    )
+    metrics_token: SecretStr | None = Field(
+        None,
+        description="Prometheus sends it as a bearer token to /metrics, at least 16 characters. Without it anybody who reaches the web process may read the metrics.",
+    )
+
     # --- load test ----------------------------------------------------------------------------------------
     loadtest_mode: bool = Field(
         False,
@@ -457,6 +547,15 @@ class Settings(BaseSettings):
         if value is not None and len(value.get_secret_value()) < 32:  # noqa: PLR2004
             raise ValueError(
                 "needs at least 32 characters; make one with: python3 -c 'import secrets; print(secrets.token_hex(32))'"
+            )
+        return value
+
+    @field_validator("metrics_token")
+    @classmethod
+    def _hard_to_guess(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < 16:  # noqa: PLR2004
+            raise ValueError(
+                "needs at least 16 characters; make one with: python3 -c 'import secrets; print(secrets.token_hex(16))'"
             )
         return value
 
@@ -556,6 +655,8 @@ def _faults_between(settings: Settings) -> Iterator[str]:
         )
     if settings.retry_after_min_ms > settings.retry_after_max_ms:
         yield "RETRY_AFTER_MIN_MS must not be above RETRY_AFTER_MAX_MS"
+    if settings.monitoring_failure_critical_percent < settings.monitoring_failure_percent:
+        yield "MONITORING_FAILURE_CRITICAL_PERCENT must not be below MONITORING_FAILURE_PERCENT"
 
 
 def load(**overrides: object) -> Settings:

@@ -5,11 +5,12 @@ from importlib.metadata import version
 import dramatiq
 from dramatiq.middleware import CurrentMessage, Retries
 
-from shared.jobs import Broker, QueueName, make_broker
+from shared.jobs import Broker, CountsMessages, QueueName, make_broker
 from shared.settings import Settings
 from workers.middleware.drain import Drain
 from workers.middleware.fresh_look import FreshLook
 from workers.middleware.heartbeat import Heartbeats
+from workers.middleware.pauses import Pauses
 from workers.middleware.runtime import Runtime
 from workers.middleware.stalled import Stalled
 
@@ -26,8 +27,10 @@ def make_worker(settings: Settings, *, process: str) -> tuple[Broker, Runtime]:
     # `before` hooks run in this order, `after` hooks in reverse: stores open first and close last.
     middleware: list[dramatiq.Middleware] = [
         runtime,
+        Pauses(runtime),
         FreshLook(runtime),
         Stalled(runtime),
+        CountsMessages(runtime.minutes.count),
         Heartbeats(runtime, version=version("tidings")),
         Drain(runtime),  # waits for work under way: the heartbeat has said so before
         CurrentMessage(),

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import redis
 
 from shared import exits, log, settings
-from shared.jobs import JobName, Jobs, make_broker
+from shared.coordination.minute_ring import MinuteRings
+from shared.coordination.redis import RedisLink
+from shared.jobs import CountsMessages, JobName, Jobs, make_broker
 from shared.ledger import periodic, queries
 from shared.ledger.db import POSTGRES_AWAY, Ledger
 from shared.settings import Settings
@@ -103,16 +105,23 @@ def _run(loaded: Settings) -> None:
     queries.check()
     ledger = Ledger(loaded.database_url.get_secret_value(), size=1, name="tidings clock")
     ledger.open()
+    minutes = MinuteRings(
+        RedisLink(loaded.redis_url.get_secret_value()),
+        points=loaded.queue_metrics_max_data_points,
+        namespace=loaded.redis_namespace,
+    )
     broker = make_broker(
         loaded.redis_url.get_secret_value(),
         namespace=loaded.redis_namespace,
         heartbeat_timeout_ms=loaded.worker_heartbeat_timeout_ms,
+        middleware=[CountsMessages(minutes.count)],
     )
     clock = Clock(ledger, Jobs(broker), schedule(loaded))
     signal.signal(signal.SIGTERM, clock.stop)
     signal.signal(signal.SIGINT, clock.stop)
     _log.info("clock_started")
     clock.run()
+    minutes.close()
     ledger.close()
 
 

@@ -8,6 +8,7 @@ from admin.cli.installation import config, docs, release
 from admin.cli.loadtest import loadtest
 from admin.cli.operations import audit, operation
 from admin.cli.providers import provider
+from admin.cli.queues import queue
 from admin.cli.reconcile import reconcile
 from admin.cli.requeue import requeue
 from admin.cli.send import send
@@ -36,6 +37,7 @@ _COMMANDS = (
     operation,
     books,
     provider,
+    queue,
     reconcile,
     audit,
     inbox,

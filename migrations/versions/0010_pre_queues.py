@@ -9,8 +9,18 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.execute("SELECT 1")
+    op.execute(
+        """
+        CREATE TABLE queue_pause (
+            queue text NOT NULL,
+            operator text NOT NULL,
+            reason text NOT NULL,
+            paused_at timestamptz NOT NULL DEFAULT now(),
+            CONSTRAINT pk_queue_pause PRIMARY KEY (queue)
+        )
+        """
+    )
 
 
 def downgrade() -> None:
-    pass
+    op.execute("DROP TABLE queue_pause")

@@ -56,12 +56,13 @@ class Worker:
     A process as the list shows it, by Redis's clock.
 
     `beat_age_s` is the time since its last beat: late after two intervals, gone after more. `seconds_left` is what
-    a draining process has until its deadline, at that beat less the beat's age; None while running.
+    a draining process has of `drain_s` until its deadline, at that beat less the beat's age; None while running.
     """
 
     identity: Identity
     state: WorkerState
     seconds_left: float | None
+    drain_s: float | None
     busy: int
     consumers: tuple[Consumer, ...]
     beat_age_s: float
@@ -89,10 +90,12 @@ class Heartbeat:
         self._identity = identity
         self._ttl_ms = round(ttl_s * 1000)
         self._keys = (keys.WORKER.name(namespace, worker=identity.id), keys.WORKERS.name(namespace))
+        self._queues_key = keys.QUEUES.name(namespace)
         self._also = also
         self._lock = threading.Lock()
         self._progress: dict[str, tuple[bool, float]] = {}
         self._drain_until: float | None = None
+        self._drain_s: float | None = None
         self._periodic = Periodic("heartbeat", interval_s, self.beat)
 
     def start(self) -> None:
@@ -122,6 +125,7 @@ class Heartbeat:
     def drain(self, seconds_left: float) -> None:
         """Say from now on, and at once, that this process is ending."""
         self._drain_until = time.monotonic() + seconds_left
+        self._drain_s = seconds_left
         self._periodic.wake()
 
     def beat(self) -> None:
@@ -138,10 +142,12 @@ class Heartbeat:
         said = asdict(self._identity) | {
             "started_at": self._identity.started_at.isoformat(),
             "seconds_left": left_s,
+            "drain_s": self._drain_s,
             "consumers": consumers,
         }
+        args: tuple[str | int, ...] = (self._identity.id, json.dumps(said), self._ttl_ms, *self._identity.queues)
         try:
-            self._link.run(_WRITE, keys=self._keys, args=(self._identity.id, json.dumps(said), self._ttl_ms))
+            self._link.run(_WRITE, keys=(*self._keys, self._queues_key), args=args)
         finally:
             if self._also is not None:
                 self._also()
@@ -168,6 +174,17 @@ def list_workers(link: RedisLink, *, namespace: str = keys.NAMESPACE) -> list[Wo
     return sorted(found, key=lambda worker: (worker.identity.kind, worker.identity.name, worker.identity.id))
 
 
+def list_queues(link: RedisLink, *, namespace: str = keys.NAMESPACE) -> dict[str, datetime]:
+    """
+    Every queue that a worker has consumed within a week, and when one that consumes it last beat (aware UTC).
+
+    Raises:
+        RedisUnavailable: nobody knows.
+    """
+    (found,) = link.pipeline([("ZRANGE", keys.QUEUES.name(namespace), 0, -1, "WITHSCORES")])
+    return {queue: datetime.fromtimestamp(at_ms / 1000, tz=UTC) for queue, at_ms in _pairs(found).items()}
+
+
 def alive(workers: Sequence[Worker], *, queue: str, within_s: float = 3 * INTERVAL_S) -> int:
     """How many of them consume a queue and have beaten within `within_s`: the divisor of a cap without Redis."""
     return sum(queue in worker.identity.queues and worker.beat_age_s <= within_s for worker in workers)
@@ -189,6 +206,7 @@ def _worker(said: dict[str, Any], *, beat_age_s: float) -> Worker:
         ),
         state="running" if left_s is None else "draining",
         seconds_left=None if left_s is None else max(0.0, left_s - beat_age_s),
+        drain_s=said.get("drain_s"),
         busy=sum(consumer.busy for consumer in consumers),
         consumers=consumers,
         beat_age_s=beat_age_s,

@@ -108,6 +108,14 @@ WORKERS = Key(
     reader="admin, guards (number of workers)",
     meaning="whose heartbeats to read",
 )
+QUEUES = Key(
+    template="<ns>:queues",
+    type="sorted set: queue, time in ms of the last beat of a worker that consumes it",
+    ttl="1 week since then",
+    writer="heartbeat, every 5 s",
+    reader="admin",
+    meaning="every queue of this installation, and since when nobody consumes it",
+)
 DOORBELL_CHANNEL = Key(
     template="<ns>:doorbell",
     type="pub/sub channel: panel names separated by spaces",
@@ -223,6 +231,7 @@ OURS = (
     FENCE,
     WORKER,
     WORKERS,
+    QUEUES,
     DOORBELL_CHANNEL,
     DOORBELL_CHANGED,
     DOORBELL_QUIET,

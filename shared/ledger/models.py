@@ -427,6 +427,16 @@ class PeriodicSlot(Base):
     claimed_at: Mapped[datetime] = mapped_column(server_default=_NOW)
 
 
+class QueuePause(Base):
+    """A queue that an operator paused: workers leave it alone until the row is gone. Redis knows nothing of it."""
+
+    __tablename__ = "queue_pause"
+    queue: Mapped[str] = mapped_column(primary_key=True)
+    operator: Mapped[str]
+    reason: Mapped[str]
+    paused_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+
 class Receipt(Base):
     """
     Append-only: what a provider reported about a message after taking it.

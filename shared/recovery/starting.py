@@ -11,7 +11,7 @@ import redis
 from shared.coordination.queue_depth import Queues
 from shared.domain.states import Channel, Lane
 from shared.jobs import Jobs, queue_for
-from shared.ledger import chains
+from shared.ledger import chains, pauses
 from shared.ledger.chains import ChainKey, ChainState, DueSend
 from shared.ledger.db import Ledger
 from shared.recovery.waits import Waits
@@ -76,10 +76,12 @@ class ChainStarter:
         """
         Go through every send with due batches, a page at a time; the chains started.
 
-        A channel whose provider is held back is left alone: its wait is nobody's failure.
+        A channel whose provider is held back, or whose queue is paused, is left alone: its wait is nobody's failure.
         """
         started: list[Started] = []
         after, after_channel = _FIRST, Channel.SMS
+        with self.ledger.autocommit() as connection:
+            paused = pauses.paused(connection)
         while True:
             with self.ledger.autocommit() as connection:
                 due = chains.find_due(
@@ -93,7 +95,7 @@ class ChainStarter:
                 known[state.key.send_id, state.key.channel].append(state)
             there = self._still_queued(states, {item.send_id: item for item in due})
             for item in due:
-                if not waits.held_back(item.channel, item.mode):
+                if queue_for(item.channel, item.lane) not in paused and not waits.held_back(item.channel, item.mode):
                     started += self._start(item, known[item.send_id, item.channel], there)
             if len(due) < _PAGE or stop():
                 return started

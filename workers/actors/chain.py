@@ -40,8 +40,8 @@ class Chain:
     """
     One message's work. Each window: gate → circuit → slots → claim → call → record.
 
-    It ends when nothing is due, when its provider is held back, when the send is stopped, when the process
-    drains or loses its lease, or when its time is up and a successor is queued.
+    It ends when nothing is due, when its provider is held back, when the send is stopped, when its queue is paused,
+    when the process drains or loses its lease, or when its time is up and a successor is queued.
     """
 
     runtime: Runtime
@@ -117,11 +117,11 @@ class Chain:
         self.runtime.wait_draining(self.key.chain_no * _STAGGER_S)
         until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
         while True:
-            if self.runtime.draining or time.monotonic() >= until:
+            if self.runtime.draining or (time.monotonic() >= until and not self._paused):
                 if self._hand_over():
                     return True
                 until = time.monotonic() + self.runtime.settings.chain_budget_ms / 1000
-            if self.runtime.draining or not self.runtime.lease.holds(self._worker):
+            if self.runtime.draining or self._paused or not self.runtime.lease.holds(self._worker):
                 return False
             entered = self._enter(sender)
             if entered is None:
@@ -143,6 +143,10 @@ class Chain:
                 self._window = None
             finally:
                 sender.guards.leave(entered)
+
+    @property
+    def _paused(self) -> bool:
+        return queue_for(self.key.channel, self.send.lane) in self.jobs.broker.paused
 
     def _enter(self, sender: Sender) -> Entered | None:
         patience = time.monotonic() + _SLOT_PATIENCE_S

@@ -31,6 +31,7 @@ def register(broker: Broker, runtime: Runtime) -> None:
             return
         try:
             reconciler.run_pass()
+            runtime.doorbell.ring("recovery")
         except POSTGRES_AWAY as error:
             # The pass shows without its end; the next one finds everything it would have.
             _log.warning("pass_stopped_without_postgres", extra={"error": type(error).__name__})

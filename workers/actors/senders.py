@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import pybreaker
+
 from shared.accounts import cap_of, missing_settings, provider_name
+from shared.coordination.doorbell import Doorbell
 from shared.coordination.guard import Guards
 from shared.coordination.heartbeat import list_workers
 from shared.coordination.slots import reserved_slots
@@ -59,6 +62,17 @@ def retry_policy(settings: Settings, channel: Channel) -> RetryPolicy:
         retry_after_max_s=settings.retry_after_max_ms / 1000,
         retry_after_default_s=settings.retry_after_default_ms / 1000,
     )
+
+
+class _RingsTheBell(pybreaker.CircuitBreakerListener):
+    """The pages hear of a circuit's change from the process that notices it."""
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+
+    def state_change(self, cb: object, old_state: object, new_state: object) -> None:  # noqa: ARG002
+        """Ring for what shows circuits."""
+        self._doorbell.ring("providers", "channels")
 
 
 class Senders:
@@ -118,6 +132,7 @@ class Senders:
             reserved=reserved_slots(cap, settings.single_lane_reserved_percent),
             policy=circuit_policy(settings),
             namespace=settings.redis_namespace,
+            listeners=(_RingsTheBell(self._runtime.doorbell),),
         )
 
     def _keep(self, messages: Sequence[Message]) -> None:

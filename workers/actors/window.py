@@ -214,6 +214,7 @@ class Window:
             self.provider_took_at, self._took = now, True
         elif isinstance(outcome, Throttled) and outcome.scope is Scope.PROVIDER and decision.gate_s is not None:
             self.sender.guards.throttle(decision.gate_s)
+            self.runtime.doorbell.ring("providers", "channels")
         elif decision.circuit is CircuitMark.ISOLATE and isinstance(outcome, Configuration):
             text = mask_text(outcome.detail)
             self.sender.guards.isolate(self.entered, reason=text, code=outcome.code)
@@ -279,9 +280,14 @@ class Window:
         self._took = False
         self._poison.clear()
         self._signatures.clear()
+        self._ring(results)
         ended, self._calls = self._calls, 0
         self.sender.guards.report(self.entered, ended=ended, successes=self._successes, failures=self._failures)
         self._successes = self._failures = 0
+
+    def _ring(self, results: Sequence[Result]) -> None:
+        failing = any(result.signature for result in results)
+        self.runtime.doorbell.ring("channels", "sends", "last_hour", "queues", *(("failures",) if failing else ()))
 
     def settle_unrecorded(self, connection: Connection) -> None:
         """

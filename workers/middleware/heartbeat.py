@@ -53,6 +53,7 @@ class Heartbeats(dramatiq.Middleware):
             also=with_each_beat,
         )
         self._heartbeat.start()
+        runtime.doorbell.ring("workers", "queues")
 
     def before_process_message(self, broker: Any, message: Any) -> None:  # noqa: ARG002  # dramatiq's signature
         """A consumer thread took a message."""
@@ -68,8 +69,10 @@ class Heartbeats(dramatiq.Middleware):
         """Show as shutting down."""
         if self._heartbeat is not None:
             self._heartbeat.drain(self._runtime.settings.queue_shutdown_drain_ms / 1000)
+            self._runtime.doorbell.ring("workers")
 
     def after_worker_shutdown(self, broker: Any, worker: Any) -> None:  # noqa: ARG002  # dramatiq's signature
         """Leave the list at once."""
         if self._heartbeat is not None:
             self._heartbeat.stop()
+            self._runtime.doorbell.ring("workers", "queues")

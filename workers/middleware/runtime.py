@@ -10,6 +10,8 @@ from typing import Any
 
 import dramatiq
 
+from shared.coordination.doorbell import Doorbell
+from shared.coordination.minute_ring import MinuteRings
 from shared.coordination.redis import RedisLink
 from shared.ledger import pools
 from shared.ledger.db import POSTGRES_AWAY, Ledger
@@ -35,6 +37,10 @@ class Runtime(dramatiq.Middleware):
             settings.database_url.get_secret_value(), size=settings.db_pool_size, name=f"tidings {process}"
         )
         self.link = RedisLink(settings.redis_url.get_secret_value())
+        self.doorbell = Doorbell(self.link, namespace=settings.redis_namespace)
+        self.minutes = MinuteRings(
+            self.link, points=settings.queue_metrics_max_data_points, namespace=settings.redis_namespace
+        )
         self.lease = WorkerLease(
             self.ledger,
             name=f"{process}@{socket.gethostname()}:{os.getpid()}",
@@ -90,5 +96,7 @@ class Runtime(dramatiq.Middleware):
         for close in self.at_end:
             close()
         self.lease.close()
+        self.minutes.close()
+        self.doorbell.close()
         self.ledger.close()
         self.link.close()

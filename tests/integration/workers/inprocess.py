@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import dramatiq
 
-from shared.domain.states import Channel, Mode
+from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import JobName, Jobs, QueueName
 from shared.ledger.chains import ChainKey
 from shared.recovery.starting import start_chain
@@ -102,7 +102,7 @@ class InProcess:
         with self.runtime.ledger.autocommit() as connection:
             row = connection.execute("SELECT lane FROM send WHERE id = %s", [send.id]).fetchone()
         assert row is not None
-        assert start_chain(self.runtime.ledger, self.jobs, ChainKey(send.id, send.channel, 0), lane=row[0])
+        assert start_chain(self.runtime.ledger, self.jobs, ChainKey(send.id, send.channel, 0), lane=Lane(row[0]))
 
     def run(self, send: MadeSend) -> None:
         """Start a send in progress and work it off."""
