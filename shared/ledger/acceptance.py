@@ -110,6 +110,8 @@ def store_send(
             _INSERT_BATCHES,
             {
                 "send_id": submission.send_id,
+                "mode": submission.mode.value,
+                "requests": int(next_batch == 1),  # a send with two channels is one request
                 "first_batch": next_batch,
                 "channel": rows.channel.value,
                 "first_row": rows.first_row,

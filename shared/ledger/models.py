@@ -543,6 +543,45 @@ class OperationItem(Base):
     )
 
 
+class MinuteCount(Base):
+    """
+    What happened in a minute, written with what happened. Counts only grow; `minute` is -infinity for all that is old.
+
+    `writer` is the database connection that counted (its backend's process id), 0 once the rows of a minute are
+    folded into one: no two transactions ever wait for each other here. `provider` is empty where none was involved.
+    `took` is the bucket (`shared.domain.pace`) of how long the `sent` of a row took, 0 for a row without any.
+    `resolved` left `unsure` by proof, `requeued` any failure by a person.
+    """
+
+    __tablename__ = "minute_count"
+    minute: Mapped[datetime] = mapped_column(primary_key=True)
+    writer: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    mode: Mapped[str] = mapped_column(primary_key=True)
+    channel: Mapped[str] = mapped_column(primary_key=True)
+    provider: Mapped[str] = mapped_column(primary_key=True)
+    took: Mapped[int] = mapped_column(SmallInteger, primary_key=True, autoincrement=False)
+    requests: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    accepted: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    calls: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    sent: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    failed: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    dead_lettered: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    unsure: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    suppressed: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    cancelled: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    expired: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    retried: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    throttled: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    requeued: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+    resolved: Mapped[int] = mapped_column(BigInteger, server_default=text("0"))
+
+    __table_args__ = (
+        CheckConstraint(_one_of("mode", Mode), name="mode"),
+        CheckConstraint(_one_of("channel", Channel), name="channel"),
+        {"postgresql_with": {"fillfactor": "50"}},
+    )
+
+
 class Audit(Base):
     """Append-only: who did what, why, and what came of it. No address is in it."""
 

@@ -67,6 +67,24 @@ SELECT d.send_id, d.row_no, d.attempt_count, count(a.*) AS logged
 FROM delivery d LEFT JOIN attempt a ON a.send_id = d.send_id AND a.row_no = d.row_no AND a.epoch = d.epoch
 WHERE d.attempt_count > 0 GROUP BY 1, 2, 3 HAVING count(a.*) < d.attempt_count
 """
+_MINUTES_DIFFER = """
+WITH ledger AS (
+    SELECT s.mode, b.channel, sum(b.last_row - b.first_row + 1) AS accepted, sum(b.sent) AS sent,
+           sum(b.suppressed) AS suppressed, sum(b.cancelled) AS cancelled, sum(b.expired) AS expired,
+           sum(b.failed + b.dead_lettered + b.unsure) AS broken
+    FROM batch b JOIN send s ON s.id = b.send_id GROUP BY 1, 2
+), minutes AS (
+    SELECT mode, channel, sum(accepted) AS accepted, sum(sent) AS sent, sum(suppressed) AS suppressed,
+           sum(cancelled) AS cancelled, sum(expired) AS expired,
+           sum(failed + dead_lettered + unsure - requeued - resolved) AS broken,
+           sum(sent) FILTER (WHERE took = 0) AS untimed
+    FROM minute_count GROUP BY 1, 2
+)
+SELECT mode, channel, to_jsonb(l) AS ledger, to_jsonb(m) AS minutes
+FROM ledger l FULL JOIN minutes m USING (mode, channel)
+WHERE (l.accepted, l.sent, l.suppressed, l.cancelled, l.expired, l.broken)
+      IS DISTINCT FROM (m.accepted, m.sent, m.suppressed, m.cancelled, m.expired, m.broken)
+"""
 
 _LAWS = {
     "a batch counts what its rows are": _WRONG_COUNTS,
@@ -79,6 +97,7 @@ _LAWS = {
     "a send that is over has nothing open": _OVER_BUT_OPEN,
     "the totals written down are those of the batches": _TOTALS_DIFFER,
     "every attempt that was used up was written down": _ATTEMPTS_DIFFER,
+    "the counts of the minutes sum to the books": _MINUTES_DIFFER,
 }
 
 

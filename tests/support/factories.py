@@ -10,6 +10,7 @@ from psycopg.types.json import Jsonb
 from shared.domain.ids import new_send_id
 from shared.domain.states import Channel, Lane, Mode, SendStatus
 from shared.ledger.db import Connection, Ledger
+from tests.support.minutes import agree
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def make_send(
             " FROM generate_series(0, (%(count)s - 1) / %(size)s) AS n",
             {"id": send_id, "channel": channel.value, "size": batch_size, "count": len(addresses)},
         )
+        agree(connection)
     return MadeSend(send_id, channel, len(addresses))
 
 

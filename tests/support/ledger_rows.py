@@ -7,6 +7,7 @@ from psycopg.rows import dict_row
 
 from shared.domain.states import DeliveryStatus, SendStatus
 from shared.ledger.db import Ledger
+from tests.support.minutes import agree
 
 _OPEN = ("owed", "sending", "retrying")
 
@@ -84,6 +85,7 @@ def recount(connection: Any, send_id: UUID) -> None:
         " WHERE b.send_id = %s",
         [send_id],
     )
+    agree(connection)
 
 
 def put_send(ledger: Ledger, send_id: UUID, status: SendStatus) -> None:

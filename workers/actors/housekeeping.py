@@ -6,7 +6,7 @@ from datetime import timedelta
 import dramatiq
 
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
-from shared.ledger import chains, idempotency, sandbox, workers
+from shared.ledger import chains, idempotency, minutes, sandbox, workers
 from workers.middleware.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -41,5 +41,6 @@ def register(broker: Broker, runtime: Runtime) -> None:
             )
             removed["chains"] = chains.forget(connection)
             removed["workers"] = workers.forget_dead(connection)
+            minutes.fold(connection, limit=10 * _CHUNK)
         if any(removed.values()):
             _log.info("housekeeping_done", extra=removed)

@@ -16,6 +16,14 @@ RETURNING created_at;
 -- Cut one channel of a send into batches. Rows stored as `failed` (`on_invalid: skip`) are counted by batch in
 -- two arrays; a batch with nothing else is settled at once. Due now: the send's status says when "now" counts.
 -- The casts matter: a small number is bound as smallint, and two of them add up to one.
+WITH minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, requests, accepted, failed)
+    VALUES (date_trunc('minute', now()), pg_backend_pid(), %(mode)s, %(channel)s, '', 0, %(requests)s, %(rows)s,
+            coalesce((SELECT sum(n) FROM unnest(%(failed_counts)s::int[]) AS n), 0))
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE
+    SET requests = m.requests + excluded.requests, accepted = m.accepted + excluded.accepted,
+        failed = m.failed + excluded.failed
+)
 INSERT INTO batch (send_id, batch_no, channel, first_row, last_row, due_at, settled_at, owed, failed)
 SELECT %(send_id)s, %(first_batch)s::int + piece, %(channel)s, piece_first, piece_last,
        CASE WHEN bad < piece_last - piece_first + 1 THEN now() END,

@@ -113,6 +113,15 @@ WITH held AS (
            jsonb_build_object('worker', %(worker)s::text)
     FROM parked p
     ON CONFLICT DO NOTHING
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, calls, unsure)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, p.channel, coalesce(p.provider, 'unknown'), 0,
+           count(*), count(*)
+    FROM parked p
+    JOIN send s ON s.id = %(send_id)s
+    GROUP BY 3, 4, 5
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE
+    SET calls = m.calls + excluded.calls, unsure = m.unsure + excluded.unsure
 ), due AS (
     SELECT min(coalesce(next_attempt_at, now())) AS at FROM rows WHERE status IN ('owed', 'retrying')
 ), counted AS (
@@ -135,12 +144,12 @@ RETURNING counted.parked
 -- What a cancelled or expired send still owes becomes `cancelled` or `expired`, a bounded number of batches at
 -- a time. Guard: free batches only; a chain that holds one finds the send stopped and lets go.
 WITH open AS (
-    SELECT batch_no, first_row, last_row FROM batch
+    SELECT batch_no, channel, first_row, last_row FROM batch
     WHERE send_id = %(send_id)s AND settled_at IS NULL AND holder IS NULL AND owed + retrying > 0
     ORDER BY batch_no LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), rows AS (
-    SELECT d.place, o.batch_no FROM open o CROSS JOIN LATERAL (
+    SELECT d.place, o.batch_no, o.channel FROM open o CROSS JOIN LATERAL (
         SELECT ctid AS place FROM delivery
         WHERE send_id = %(send_id)s AND row_no BETWEEN o.first_row AND o.last_row AND status IN ('owed', 'retrying')
         OFFSET 0
@@ -150,9 +159,19 @@ WITH open AS (
     SET status = %(status)s, settled_at = now(), next_attempt_at = NULL
     FROM rows r
     WHERE d.ctid = r.place AND d.status IN ('owed', 'retrying')
-    RETURNING r.batch_no
+    RETURNING r.batch_no, r.channel
 ), counted AS (
-    SELECT batch_no, count(*)::int AS rows FROM swept GROUP BY batch_no
+    SELECT batch_no, channel, count(*)::int AS rows FROM swept GROUP BY batch_no, channel
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, cancelled, expired)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, c.channel, '', 0,
+           CASE WHEN %(status)s = 'cancelled' THEN sum(c.rows) ELSE 0 END,
+           CASE WHEN %(status)s = 'expired' THEN sum(c.rows) ELSE 0 END
+    FROM counted c
+    JOIN send s ON s.id = %(send_id)s
+    GROUP BY 3, 4
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE
+    SET cancelled = m.cancelled + excluded.cancelled, expired = m.expired + excluded.expired
 )
 UPDATE batch b
 SET cancelled = b.cancelled + CASE WHEN %(status)s = 'cancelled' THEN c.rows ELSE 0 END,

@@ -95,8 +95,26 @@ WITH result AS (
            count(*) FILTER (WHERE became = 'unsure')::int AS unsure,
            count(*) FILTER (WHERE became = 'suppressed')::int AS suppressed,
            count(prove_at)::int AS proving, min(prove_at) AS prove_at,
-           bool_or(outcome NOT IN ('not_attempted', 'ambiguous')) AS moved
+           bool_or(outcome NOT IN ('not_attempted', 'ambiguous')) AS moved,
+           count(*) FILTER (WHERE outcome NOT IN ('not_attempted', 'suppression_list')) AS calls,
+           count(*) FILTER (WHERE outcome = 'throttled') AS throttled,
+           max(ended_at) FILTER (WHERE became = 'sent') AS sent_at
     FROM done GROUP BY batch_no
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, calls, sent, failed, dead_lettered,
+                                   unsure, suppressed, retried, throttled)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, %(channel)s, %(provider)s,
+           coalesce(took_bucket_v1(max(c.sent_at) - greatest(s.created_at, s.send_at, s.resumed_at)), 0),
+           sum(c.calls), sum(c.sent), sum(c.failed), sum(c.dead_lettered), sum(c.unsure), sum(c.suppressed),
+           sum(c.retrying), sum(c.throttled)
+    FROM counted c
+    JOIN send s ON s.id = %(send_id)s
+    GROUP BY s.id
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE
+    SET calls = m.calls + excluded.calls, sent = m.sent + excluded.sent, failed = m.failed + excluded.failed,
+        dead_lettered = m.dead_lettered + excluded.dead_lettered, unsure = m.unsure + excluded.unsure,
+        suppressed = m.suppressed + excluded.suppressed, retried = m.retried + excluded.retried,
+        throttled = m.throttled + excluded.throttled
 ), noted AS (
     UPDATE batch b
     SET sending = b.sending - c.all_rows, owed = b.owed + c.owed, retrying = b.retrying + c.retrying,
@@ -151,6 +169,21 @@ WITH this AS (
            %(outcome)s, %(became)s, %(code)s, %(detail)s, %(signature)s, %(ref)s, %(started)s, %(ended)s,
            coalesce(%(evidence)s::jsonb, '{}') || jsonb_build_object('late_result_of_claim', %(claim)s::text)
     FROM done
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, resolved, sent, failed, dead_lettered,
+                                   suppressed, retried)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, %(channel)s, %(provider)s,
+           CASE WHEN %(became)s = 'sent'
+                THEN took_bucket_v1(%(started)s - greatest(s.created_at, s.send_at, s.resumed_at)) ELSE 0 END,
+           1, (%(became)s = 'sent')::int, (%(became)s = 'failed')::int, (%(became)s = 'dead_lettered')::int,
+           (%(became)s = 'suppressed')::int, (%(became)s = 'retrying')::int
+    FROM done
+    JOIN send s ON s.id = %(send_id)s
+    WHERE %(became)s <> 'unsure'
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE
+    SET resolved = m.resolved + excluded.resolved, sent = m.sent + excluded.sent, failed = m.failed + excluded.failed,
+        dead_lettered = m.dead_lettered + excluded.dead_lettered, suppressed = m.suppressed + excluded.suppressed,
+        retried = m.retried + excluded.retried
 ), reopened AS (
     UPDATE send s
     SET status = CASE WHEN s.status = 'completed' THEN 'sending' ELSE s.status END, completed_at = NULL,

@@ -99,6 +99,23 @@ WITH proof AS (
            coalesce(evidence, '{}') || jsonb_build_object('proof_of_claim', claim_id::text)
     FROM done
     WHERE prove_at IS NULL
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, resolved, sent, failed, dead_lettered,
+                                   suppressed, retried)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, d.channel, coalesce(d.provider, 'unknown'),
+           CASE WHEN d.became = 'sent'
+                THEN took_bucket_v1(d.started_at - greatest(s.created_at, s.send_at, s.resumed_at)) ELSE 0 END,
+           count(*), count(*) FILTER (WHERE d.became = 'sent'), count(*) FILTER (WHERE d.became = 'failed'),
+           count(*) FILTER (WHERE d.became = 'dead_lettered'), count(*) FILTER (WHERE d.became = 'suppressed'),
+           count(*) FILTER (WHERE d.became = 'retrying')
+    FROM done d
+    JOIN send s ON s.id = %(send_id)s
+    WHERE d.became <> 'unsure'
+    GROUP BY 3, 4, 5, 6
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE
+    SET resolved = m.resolved + excluded.resolved, sent = m.sent + excluded.sent, failed = m.failed + excluded.failed,
+        dead_lettered = m.dead_lettered + excluded.dead_lettered, suppressed = m.suppressed + excluded.suppressed,
+        retried = m.retried + excluded.retried
 ), counted AS (
     SELECT count(*) FILTER (WHERE became <> 'unsure')::int AS gone,
            count(*) FILTER (WHERE prove_at IS NULL)::int AS proved,

@@ -145,6 +145,16 @@ WITH spent AS (
     SELECT count(*)::int AS rows, count(*) FILTER (WHERE was = 'owed')::int AS owed,
            count(*) FILTER (WHERE was = 'retrying')::int AS retrying
     FROM settled
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, failed, dead_lettered)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, %(channel)s, %(provider)s, 0,
+           CASE WHEN %(became)s = 'failed' THEN c.rows ELSE 0 END,
+           CASE WHEN %(became)s = 'dead_lettered' THEN c.rows ELSE 0 END
+    FROM counted c
+    JOIN send s ON s.id = %(send_id)s
+    WHERE c.rows > 0
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE
+    SET failed = m.failed + excluded.failed, dead_lettered = m.dead_lettered + excluded.dead_lettered
 )
 UPDATE batch b
 SET owed = b.owed - c.owed, retrying = b.retrying - c.retrying,

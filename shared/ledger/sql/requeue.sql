@@ -136,7 +136,14 @@ WITH item AS (
         last_attempt_at = NULL, settled_at = NULL, provider_ref = NULL, receipt_status = NULL, prove_count = 0
     FROM state s
     WHERE d.ctid = s.place AND s.left_out IS NULL AND d.status = s.status
-    RETURNING d.send_id, d.row_no, s.status AS was
+    RETURNING d.send_id, d.row_no, s.status AS was, d.channel, d.provider
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, requeued)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, r.channel, coalesce(r.provider, ''), 0, count(*)
+    FROM requeued r
+    JOIN send s ON s.id = r.send_id
+    GROUP BY 3, 4, 5
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE SET requeued = m.requeued + excluded.requeued
 ), counted AS (
     SELECT b.send_id, b.batch_no, count(*)::int AS all_rows,
            count(*) FILTER (WHERE r.was = 'failed')::int AS failed,

@@ -12,6 +12,7 @@ from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import counts, make_send, send_status
 from tests.support.ledger_rows import attempts, batch, put_send, scalar
+from tests.support.minutes import agree
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("balanced")
@@ -122,6 +123,7 @@ def test_pages_of_due_sends_hold_every_channel_of_a_send(ledger: Ledger) -> None
             " VALUES (%s, 1, 'sms', 2, 2, now(), 1)",
             [send.id],
         )
+        agree(connection)
         found: list[Channel] = []
         after, after_channel = UUID(int=0), Channel.SMS
         while page := chains.find_due(connection, after=after, after_channel=after_channel, most=1, limit=1):

@@ -13,6 +13,7 @@ from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import MadeSend, books, counts, make_send, send_status
 from tests.support.ledger_rows import batch, delivery, one, put_rows, put_send, scalar
+from tests.support.minutes import agree
 from tests.support.requeuing import chunk, finish, of, operation, plan, preview, try_plan
 from tests.support.waiting import wait_until
 
@@ -230,6 +231,7 @@ def test_seventy_thousand_ids_at_once(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         connection.execute("UPDATE delivery SET status = 'failed', settled_at = now(), first_attempt_at = now()")
         connection.execute("UPDATE batch SET failed = owed, owed = 0, due_at = NULL, settled_at = now()")
+        agree(connection)
     asked = RequeueFilter(ids=tuple((send.id, row_no) for row_no in range(1, 70_001)))
     assert plan(ledger, asked).total == 70_000
     with ledger.transaction() as connection:

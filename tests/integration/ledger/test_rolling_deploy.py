@@ -23,6 +23,8 @@ from tests.support.waiting import wait_until
 
 #: The schema that the release before this one was made for.
 PREVIOUS = "0001_pre_ledger"
+#: The previous release knows no counts of minutes: what it did before the new code came is in none.
+UNCOUNTED = frozenset({"the counts of the minutes sum to the books"})
 ROWS, BATCH, WORKERS = 60, 25, 4
 _PARTS = re.split(
     r"^-- name: (\w+)$",
@@ -178,7 +180,7 @@ def test_workers_of_the_previous_release_work_on_while_the_schema_changes_under_
     assert fleet.errors == []
     assert scalar(old_schema, "SELECT count(*) FROM send WHERE status = 'completed'") == len(fleet.done) >= 36
     assert scalar(old_schema, "SELECT count(*) FROM delivery WHERE settled_at IS NULL") == 0
-    assert_books_balance(old_schema)
+    assert_books_balance(old_schema, except_for=UNCOUNTED)
 
 
 def test_what_the_previous_release_recovers_and_sweeps_after_the_migration_balances(
@@ -200,4 +202,4 @@ def test_what_the_previous_release_recovers_and_sweeps_after_the_migration_balan
             swept = fleet._old(connection, "sweep_batches", send_id=send_id, status=status, limit=10)
             assert sum(row[0] for row in swept) == 50
             assert fleet._old(connection, "complete_send", send_id=send_id)
-    assert_books_balance(old_schema)
+    assert_books_balance(old_schema, except_for=UNCOUNTED)
