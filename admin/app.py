@@ -9,8 +9,12 @@ from admin import errors, extensions
 from admin.api import deliveries, loadtest, openapi, receipts, sends
 from admin.api.limits import MAX_SMALL_BODY_BYTES
 from admin.api.operations import api
-from admin.monitoring import health, inbox, looks, overview, snapshot_cache
+from admin.monitoring import access, health, inbox, looks, overview, snapshot_cache
+from admin.monitoring.fault_pages import fault_page
 from admin.monitoring.frame import doors, pages
+from admin.monitoring.sign_in import routes as sign_in
+from admin.monitoring.sign_in.oidc import Provider
+from admin.monitoring.sign_in.session import Sessions
 from shared.settings import Settings
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -30,13 +34,17 @@ def create_app(settings: Settings) -> Flask:
     app = Flask("admin")
     app.config["MAX_CONTENT_LENGTH"] = MAX_SMALL_BODY_BYTES
     app.url_map.strict_slashes = False
-    snapshot_cache.install(app, extensions.install(app, settings))
+    services = extensions.install(app, settings)
+    snapshot_cache.install(app, services)
     looks.install(app)
-    errors.register(app)
+    errors.register(app, fault_page)
     app.before_request(_name_request)
     app.after_request(_tell_request_name)
+    provider = Provider(app, settings) if settings.oidc_issuer else None
+    access.install(app, Sessions(settings, services.ledger, provider))
     app.register_blueprint(api)
     app.register_blueprint(health.blueprint(settings))
+    app.register_blueprint(sign_in.pages)
     app.register_blueprint(doors)
     app.register_blueprint(pages)
     app.register_blueprint(inbox.blueprint(settings))

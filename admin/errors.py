@@ -6,13 +6,16 @@ Source: RFC 9457 (problem details), RFC 6901 (JSON pointers).
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import psycopg
-from flask import Flask, Response, g, request
+from flask import Flask, Response, current_app, g, request
 from psycopg_pool import PoolClosed, PoolTimeout
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionInTime
 from werkzeug.exceptions import HTTPException
 
 _log = logging.getLogger(__name__)
@@ -66,6 +69,29 @@ def response_for(problem: ProblemError) -> Response:
     )
 
 
+#: Where the pages for people are; everything else is for programs.
+_PAGES = re.compile(r"/(admin|inbox)(/|$)")
+_AS_PAGE = "tidings-fault-page"
+
+
+def is_page() -> bool:
+    """Whether the request is for a page."""
+    return _PAGES.match(request.path) is not None
+
+
+def wants_html() -> bool:
+    """Whether a person asks, in a browser; scripts of the pages ask for something else."""
+    return "text/html" in request.headers.get("Accept", "")
+
+
+def answer_for(problem: ProblemError) -> Response:
+    """Give the problem as a page where a person asks for a page, else as problem+json."""
+    as_page: Callable[[ProblemError], Response] | None = current_app.extensions.get(_AS_PAGE)
+    if as_page is not None and is_page() and wants_html():
+        return as_page(problem)
+    return response_for(problem)
+
+
 _STATUS_SLUGS = {
     400: "bad-request",
     404: "not-found",
@@ -79,7 +105,7 @@ def _from_http_exception(error: HTTPException) -> Response:
     if error.response is not None or error.code is None or error.code < HTTPStatus.BAD_REQUEST:
         return error.get_response()  # type: ignore[return-value]  # a redirect, or a response somebody made
     headers = {name: value for name, value in error.get_headers() if name in {"Allow", "Retry-After"}}
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith("/api/") and not is_page():
         return Response(f"{error.code} {error.name}\n", status=error.code, headers=headers, mimetype="text/plain")
     details = {
         404: "There is nothing at this address.",
@@ -87,36 +113,38 @@ def _from_http_exception(error: HTTPException) -> Response:
     }
     detail = details.get(error.code, error.description or error.name)
     slug = _STATUS_SLUGS.get(error.code, "request-failed")
-    return response_for(ProblemError(error.code, slug, detail, headers=headers))
+    return answer_for(ProblemError(error.code, slug, detail, headers=headers))
 
 
-def _from_lost_database(error: psycopg.Error) -> Response:
+def _from_lost_database(error: Exception) -> Response:
     _log.warning("database_unavailable", extra={"error": type(error).__name__})
+    remedy = "Repeat the request; a submission is safe to repeat under the same Idempotency-Key."
+    if is_page():
+        remedy = "Sending goes on as far as it can. Load the page again in a moment."
     problem = ProblemError(
         503,
         "unavailable",
-        "The ledger cannot be reached just now. Repeat the request; a submission is safe to repeat under the same "
-        "Idempotency-Key.",
+        f"The ledger cannot be reached just now. {remedy}",
         headers={"Retry-After": str(_RETRY_AFTER_S)},
     )
-    return response_for(problem)
+    return answer_for(problem)
 
 
 def _from_bug(error: Exception) -> Response:
     # One of the two borders of the process where anything is caught: the client learns an id, the log the rest.
     _log.error("request_failed", exc_info=error, extra={"request_id": g.get("request_id", "")})
-    if not request.path.startswith("/api/"):
+    if not request.path.startswith("/api/") and not is_page():
         return Response("500 Internal Server Error\n", status=500, mimetype="text/plain")
-    return response_for(
+    return answer_for(
         ProblemError(500, "internal", "Something went wrong on our side. It is logged under this request's id.")
     )
 
 
-def register(app: Flask) -> None:
-    """Install the handlers; the most specific exception class wins."""
-    app.register_error_handler(ProblemError, response_for)
+def register(app: Flask, as_page: Callable[[ProblemError], Response] | None = None) -> None:
+    """Install the handlers; the most specific exception class wins. `as_page` makes a page of a problem."""
+    app.extensions[_AS_PAGE] = as_page
+    app.register_error_handler(ProblemError, answer_for)
     app.register_error_handler(HTTPException, _from_http_exception)
-    app.register_error_handler(psycopg.OperationalError, _from_lost_database)
-    app.register_error_handler(PoolTimeout, _from_lost_database)
-    app.register_error_handler(PoolClosed, _from_lost_database)
+    for lost in (psycopg.OperationalError, PoolTimeout, PoolClosed, OperationalError, NoConnectionInTime):
+        app.register_error_handler(lost, _from_lost_database)
     app.register_error_handler(Exception, _from_bug)

@@ -32,13 +32,18 @@ _READ_AT_MOST, _WRITE_AT_MOST = 20_000, 16_000
 _SHORTEST_SECRET = 6
 #: Libraries that bring handlers of their own; theirs are taken away, so that everything passes the filter.
 _WITH_HANDLERS = ("dramatiq", "gunicorn.error", "gunicorn.access", "werkzeug", "alembic", "sqlalchemy", "psycopg")
-#: Libraries whose INFO says what our own events already say.
-_CHATTY = ("alembic", "urllib3", "psycopg.pool")
+#: Libraries whose INFO says what our own events already say, or whose DEBUG writes secrets down.
+_CHATTY = ("alembic", "authlib", "urllib3", "psycopg.pool")
 
 _EVENT_NAME = re.compile(r"[a-z][a-z0-9_.]*")
-#: A password between `user:` and `@` of a URL; a bearer, basic or API key after its label.
+#: A password between `user:` and `@` of a URL; a bearer, basic or API key after its label; a one-time sign-in link, and
+#: what a sign-in provider sends back.
 _URL_PASSWORD = re.compile(r"(?<=://)([^/\s:@'\"]*):[^/\s@'\"]+@")
-_CREDENTIAL = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}|\btid_(live|test)_\w+", re.IGNORECASE)
+_CREDENTIAL = re.compile(
+    r"\b(bearer|basic)\s+[\w.~+/=-]{6,}|\btid_(live|test)_\w+"
+    r"|(?<=/sign-in/link/)[^\s\"'?]+|(?<=/sign-in/callback\?)[^\s\"']+",
+    re.IGNORECASE,
+)
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "fields", "event"}
 
 _context: ContextVar[Mapping[str, object]] = ContextVar("log_context", default={})  # noqa: B039  # never changed

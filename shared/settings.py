@@ -503,6 +503,39 @@ class Settings(BaseSettings):
         description="Prometheus sends it as a bearer token to /metrics, at least 16 characters. Without it anybody who reaches the web process may read the metrics.",
     )
 
+    # --- sign-in to the pages -----------------------------------------------------------------------------
+    oidc_issuer: str | None = Field(
+        None,
+        description="OpenID Connect provider for single sign-on: what stands before `/.well-known/openid-configuration`. Needs the other OIDC_ settings, PUBLIC_URL and SECRET_KEY.",
+    )
+    oidc_client_id: str | None = Field(None, description="Client that the provider knows this installation as.")
+    oidc_client_secret: SecretStr | None = Field(None, description="Secret of OIDC_CLIENT_ID.")
+    oidc_role_claim: str | None = Field(
+        None,
+        description="Where a person's roles stand among the claims of the ID token or of userinfo: a name, or a path with dots as `realm_access.roles`.",
+    )
+    oidc_scopes: str = Field(
+        "openid profile email",
+        pattern=r"^[\x21-\x7e]+( [\x21-\x7e]+)*$",
+        description="Scopes that are asked for; some providers give a refresh token only for `offline_access`.",
+    )
+    oidc_recheck_ms: int = Field(
+        300_000,
+        ge=10_000,
+        le=3_600_000,
+        description="How often the provider is asked whether a signed-in person still has the role; milliseconds.",
+    )
+    admin_role: str = Field(
+        "NOTIFY_ADMIN", min_length=1, description="Role that may see and do everything; compared letter by letter."
+    )
+    admin_read_role: str | None = Field(
+        None, min_length=1, description="Role that may see everything and do nothing. None: there is no such role."
+    )
+    admin_links: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="One-time sign-in links of `tidings admin link`. `auto`: where there is no single sign-on and ENVIRONMENT is not production; `on`: always, as a way in while the provider is away.",
+    )
+
     # --- load test ----------------------------------------------------------------------------------------
     loadtest_mode: bool = Field(
         False,
@@ -531,7 +564,7 @@ class Settings(BaseSettings):
             raise ValueError(f"needs redis://, rediss:// or unix://, not {scheme or 'no scheme'}://")
         return value
 
-    @field_validator("public_url", "ches_base_url", "ches_token_url", "twilio_base_url", "acs_endpoint")
+    @field_validator("public_url", "oidc_issuer", "ches_base_url", "ches_token_url", "twilio_base_url", "acs_endpoint")
     @classmethod
     def _http_url(cls, value: str | None) -> str | None:
         if value is None:
@@ -657,6 +690,35 @@ def _faults_between(settings: Settings) -> Iterator[str]:
         yield "RETRY_AFTER_MIN_MS must not be above RETRY_AFTER_MAX_MS"
     if settings.monitoring_failure_critical_percent < settings.monitoring_failure_percent:
         yield "MONITORING_FAILURE_CRITICAL_PERCENT must not be below MONITORING_FAILURE_PERCENT"
+    )
+
+    yield from _faults_of_sign_in(settings)
+
+
+def _faults_of_sign_in(settings: Settings) -> Iterator[str]:
+    """Half a set-up is none: pages that seem guarded and are not, or that nobody can open."""
+    own = ("oidc_issuer", "oidc_client_id", "oidc_client_secret", "oidc_role_claim")
+    begun = [name.upper() for name in own if getattr(settings, name) is not None]
+    if begun:
+        missing = [name.upper() for name in (*own, "public_url", "secret_key") if getattr(settings, name) is None]
+        if missing:
+            yield f"single sign-on is half set up: {', '.join(begun)} given, {', '.join(missing)} missing"
+        for name in ("oidc_issuer", "public_url"):
+            address = getattr(settings, name)
+            if address is not None and not is_private_to_browser(address):
+                yield f"{name.upper()} must be https:// for single sign-on, except on this machine itself"
+        if "openid" not in settings.oidc_scopes.split():
+            yield "OIDC_SCOPES must contain openid"
+    if settings.admin_read_role == settings.admin_role:
+        yield "ADMIN_READ_ROLE must not be the same as ADMIN_ROLE, which may do everything"
+
+
+def is_private_to_browser(url: str) -> bool:
+    """Whether nobody on the way can read what a browser exchanges with this address: https, or this machine itself."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    is_loopback = host == "localhost" or (_is_ip_address(host) and ipaddress.ip_address(host).is_loopback)
+    return parts.scheme == "https" or is_loopback
 
 
 def load(**overrides: object) -> Settings:

@@ -3,10 +3,10 @@
 import click
 
 from admin.cli.balance import books
-from admin.cli.inbox import inbox
 from admin.cli.installation import config, docs, release
 from admin.cli.loadtest import loadtest
 from admin.cli.operations import audit, operation
+from admin.cli.pages import admin
 from admin.cli.providers import provider
 from admin.cli.queues import queue
 from admin.cli.reconcile import reconcile
@@ -40,7 +40,7 @@ _COMMANDS = (
     queue,
     reconcile,
     audit,
-    inbox,
+    admin,
     loadtest,
     release,
     config,

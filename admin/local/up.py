@@ -18,7 +18,7 @@ from admin.local.fleet import Fleet, describe_exit
 from admin.local.place import SetupError, write_secret
 from admin.local.ports import LOOPBACK, is_free, pick
 from admin.local.tether import Tether
-from admin.monitoring.inbox_pass import link_to_inbox
+from admin.monitoring.sign_in.ways import ways_in
 from shared.settings import Settings, SettingsError, load
 
 RELEASE, WEB = "release", "web"
@@ -132,7 +132,9 @@ class Local:
             given_database = self._given.get("DATABASE_URL")
             run = welcome.Run(
                 base=base,
-                inbox=link_to_inbox(base, environment["SECRET_KEY"]),
+                link=demo.sign_in_link(running_stores.database_url, base, environment["SECRET_KEY"])
+                if ways_in(settings).links
+                else "",
                 key=key,
                 folder=self._folder,
                 routes=live_routes(settings),

@@ -25,8 +25,10 @@ TEXT = """
     API     {base}/api/v1
     OpenAPI {base}/api/v1/openapi.json
     Key     {key}    (tenant "{tenant}")
-    Inbox   {inbox}
-            (what the sandbox provider was given; the link admits whoever has it)
+    Pages   {pages}
+            {pages_note}
+    Inbox   {base}/inbox
+            (what recipients of the sandbox provider would see; the same sign-in)
 
 {routes}
 
@@ -37,6 +39,9 @@ TEXT = """
   Commands in another terminal:  {commands}
   Ctrl-C ends everything; {data}.
 """
+
+LINK_NOTE = "(signs one browser in, once, within 15 minutes; `tidings admin link` makes another)"
+NO_LINK_NOTE = "(it says how to sign in)"
 
 
 class Readiness:
@@ -82,13 +87,13 @@ class Run:
 
     Args:
         base: where the web process is.
-        inbox: the link that signs in.
+        link: signs a browser in to the pages; empty where links are off.
         database: host of a database that was given; empty for the embedded one.
         commands: how a command of this checkout is begun in another terminal.
     """
 
     base: str
-    inbox: str
+    link: str
     key: str
     folder: Path
     routes: Sequence[LiveRoute]
@@ -111,7 +116,8 @@ def text(run: Run) -> str:
         data = f"the data stays in the database at {run.database} that DATABASE_URL names"
     return TEXT.format(
         base=run.base,
-        inbox=run.inbox,
+        pages=run.link or f"{run.base}/admin",
+        pages_note=LINK_NOTE if run.link else NO_LINK_NOTE,
         key=run.key,
         tenant=demo.TENANT,
         routes="\n".join(line for route in run.routes for line in _route_lines(route)),

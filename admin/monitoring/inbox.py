@@ -3,7 +3,7 @@
 
 Messages come here from test keys, whatever is configured, and from live keys where a provider is `sandbox`. Pages are
 complete without JavaScript and load nothing from elsewhere; a message's HTML is a document of its own under a policy
-that lets it draw and do nothing else. `inbox_pass` says who may look.
+that lets it draw and do nothing else. Who is signed in may look.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Response, abort, make_response, redirect, render_template, request, url_for
+from flask import Blueprint, Response, abort, render_template, request
 from sqlalchemy import case, func, select
-from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import db
-from admin.monitoring.inbox_pass import SESSION_LASTS_S, is_admitted, new_session, opens
+from admin.monitoring.access import reads
 from shared.domain.idn import readable
 from shared.domain.masking import mask_address, mask_text
 from shared.domain.sms_text import SegmentCount, segments
@@ -27,7 +26,6 @@ from shared.settings import Settings
 PAGE_SIZE = 50
 #: Characters of a message's beginning in the list.
 _PREVIEW_LENGTH = 140
-_COOKIE = "tidings_inbox"
 _LARGEST_ID = 2**63 - 1
 
 _PAGE_POLICY = (
@@ -54,47 +52,16 @@ class Line:
 
 
 def blueprint(settings: Settings) -> Blueprint:
-    """The pages, admitting whoever holds a link made with these settings' SECRET_KEY."""
+    """The pages of an installation with these settings."""
     pages = Blueprint("inbox", __name__, url_prefix="/inbox")
-    secret_key = settings.secret_key.get_secret_value() if settings.secret_key else None
-
-    @pages.before_request
-    def admit() -> AnyResponse | None:
-        if request.endpoint == "inbox.open_link":
-            return None
-        if secret_key is not None and is_admitted(request.cookies.get(_COOKIE), secret_key):
-            return None
-        return make_response(_page("shut.html", has_key=secret_key is not None), HTTPStatus.FORBIDDEN)
 
     @pages.after_request
     def seal(response: Response) -> Response:
         response.headers.setdefault("Content-Security-Policy", _PAGE_POLICY)
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    @pages.context_processor
-    def installation() -> dict[str, object]:
-        return {"environment": settings.environment}
-
-    @pages.get("/open/<link_part>")
-    def open_link(link_part: str) -> AnyResponse:
-        if secret_key is None or not opens(link_part, secret_key):
-            return make_response(_page("shut.html", has_key=secret_key is not None), HTTPStatus.FORBIDDEN)
-        response = redirect(url_for("inbox.messages"))
-        response.set_cookie(
-            _COOKIE,
-            new_session(secret_key),
-            max_age=SESSION_LASTS_S,
-            path=url_for("inbox.messages"),
-            secure=request.is_secure,
-            httponly=True,
-            samesite="Lax",
-        )
         return response
 
     @pages.get("")
+    @reads
     def messages() -> str:
         before = request.args.get("before", _LARGEST_ID, type=int)
         lines = _lines(min(max(before, 0), _LARGEST_ID))
@@ -105,12 +72,14 @@ def blueprint(settings: Settings) -> Blueprint:
         )  # fmt: skip
 
     @pages.get("/<int:message_id>")
+    @reads
     def message(message_id: int) -> str:
         found = _message(message_id)
         counted: SegmentCount | None = segments(found.text or "") if found.channel == "sms" else None
         return _page("message.html", message=found, segments=counted, address=_both_forms(found.address))
 
     @pages.get("/<int:message_id>/html")
+    @reads
     def html_part(message_id: int) -> Response:
         found = _message(message_id)
         if found.html is None:

@@ -1,7 +1,9 @@
 """The audit: who did what, why, and what came of it. Append-only; ids and counts, never an address."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,6 +16,10 @@ from shared.ledger.queries import statement
 _log = logging.getLogger(__name__)
 _INSERT = statement("insert_audit")
 _SELECT = statement("select_audit")
+_WORDS = statement("select_audit_words")
+
+#: The role and the request that the deeds of this thread come from.
+_origin: ContextVar[tuple[str | None, str | None]] = ContextVar("audit_origin", default=(None, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,28 @@ class AuditEntry:
     count: int | None
     result: str
     detail: dict[str, Any] | None
+    role: str | None
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which entries are looked at; None asks for any. `since` is within, `until` is beyond."""
+
+    operator: str | None = None
+    action: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@contextmanager
+def caused_by(*, role: str | None, request_id: str | None) -> Iterator[None]:
+    """Put a role and a request's id on what is recorded inside the block by this thread."""
+    token = _origin.set((role, request_id))
+    try:
+        yield
+    finally:
+        _origin.reset(token)
 
 
 def record(
@@ -43,11 +71,22 @@ def record(
     detail: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a deed down in its own transaction, and one line of the log."""
+    role, request_id = _origin.get()
     facts = {"operator": operator, "action": action, "target": target, "reason": reason, "count": count}
-    connection.execute(_INSERT, {**facts, "result": result, "detail": None if detail is None else Jsonb(dict(detail))})
-    _log.info("audit", extra={**facts, "result": result})
+    facts |= {"result": result, "role": role, "request_id": request_id}
+    connection.execute(_INSERT, {**facts, "detail": None if detail is None else Jsonb(dict(detail))})
+    _log.info("audit", extra=facts)
 
 
-def newest(connection: Connection, *, limit: int, before: int | None = None) -> list[AuditEntry]:
-    """Entries, newest first; `before` is the id of the last one of the page before."""
-    return [AuditEntry(*row) for row in connection.execute(_SELECT, {"limit": limit, "before": before})]
+def newest(
+    connection: Connection, *, limit: int, before: int | None = None, only: AuditFilter = AuditFilter()
+) -> list[AuditEntry]:
+    """Entries that fit, newest first; `before` is the id of the last one of the page before."""
+    asked = {"operator": only.operator, "action": only.action, "since": only.since, "until": only.until}
+    return [AuditEntry(*row) for row in connection.execute(_SELECT, {**asked, "limit": limit, "before": before})]
+
+
+def known_words(connection: Connection) -> tuple[list[str], list[str]]:
+    """Give the operators and the actions of the newest entries, each in order."""
+    rows = connection.execute(_WORDS).fetchall()
+    return sorted({str(row[0]) for row in rows}), sorted({str(row[1]) for row in rows})

@@ -595,8 +595,47 @@ class Audit(Base):
     count: Mapped[int | None]
     result: Mapped[str]
     detail: Mapped[dict[str, Any] | None]
+    role: Mapped[str | None]
+    request_id: Mapped[str | None]
 
-    __table_args__ = (Index("ix_audit_at", text("at DESC")),)
+    __table_args__ = (Index("ix_audit_at", text("at DESC")), Index("ix_audit_operator_id", "operator", "id"))
+
+
+class SignInLink(Base):
+    """A link that signs one browser in once. Only a hash of what stands in it is kept."""
+
+    __tablename__ = "sign_in_link"
+    token_hash: Mapped[bytes] = mapped_column(primary_key=True)
+    operator: Mapped[str]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    expires_at: Mapped[datetime]
+    used_at: Mapped[datetime | None]
+
+
+class OperatorSession(Base):
+    """
+    A person who is signed in to the pages.
+
+    `tokens` are the provider's, encrypted with a key made of SECRET_KEY; None after a link. `check_begun_at` is set
+    while one process asks the provider about the role, so that no other does.
+    """
+
+    __tablename__ = "operator_session"
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    operator: Mapped[str]
+    subject: Mapped[str | None]
+    role: Mapped[str]
+    tokens: Mapped[bytes | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    expires_at: Mapped[datetime]
+    checked_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    check_begun_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        CheckConstraint("role IN ('admin', 'read')", name="role"),
+        Index("ix_operator_session_expires_at", "expires_at"),
+    )
 
 
 class Event(Base):

@@ -67,9 +67,13 @@ def test_the_printed_line_sends_a_message_that_reaches_the_inbox_and_ctrl_c_ends
         timeout=30,
         what=f"send {send_id} to be settled",
     )
-    inbox = re.search(r"Inbox +(\S+)", make_up.output())
+    link, inbox = (re.search(rf"{name} +(\S+)", make_up.output()) for name in ("Pages", "Inbox"))
+    assert link
     assert inbox
-    with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(inbox[1], timeout=10) as page:
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(link[1], timeout=10) as page:
+        assert page.url.endswith("/admin/monitoring")
+    with browser.open(inbox[1], timeout=10) as page:
         assert "Hello Ada" in page.read().decode()
     family = descendants(make_up.pid)
     assert len(family) > 7

@@ -1,10 +1,20 @@
 -- name: insert_audit
 -- Somebody did something; written in the transaction of the deed.
-INSERT INTO audit (operator, action, target, reason, count, result, detail)
-VALUES (%(operator)s, %(action)s, %(target)s, %(reason)s, %(count)s, %(result)s, %(detail)s)
+INSERT INTO audit (operator, action, target, reason, count, result, detail, role, request_id)
+VALUES (
+  %(operator)s, %(action)s, %(target)s, %(reason)s, %(count)s, %(result)s, %(detail)s, %(role)s, %(request_id)s
+)
 
 -- name: select_audit
--- The newest entries, before a keyset cursor.
-SELECT id, at, operator, action, target, reason, count, result, detail FROM audit
-WHERE %(before)s::bigint IS NULL OR id < %(before)s
+-- Entries that fit a filter, newest first, before a keyset cursor.
+SELECT id, at, operator, action, target, reason, count, result, detail, role, request_id FROM audit
+WHERE (%(before)s::bigint IS NULL OR id < %(before)s)
+  AND (%(operator)s::text IS NULL OR operator = %(operator)s)
+  AND (%(action)s::text IS NULL OR action = %(action)s)
+  AND (%(since)s::timestamptz IS NULL OR at >= %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR at < %(until)s)
 ORDER BY id DESC LIMIT %(limit)s
+
+-- name: select_audit_words
+-- The operators and actions there are to filter by, from the newest entries.
+SELECT DISTINCT operator, action FROM (SELECT operator, action FROM audit ORDER BY id DESC LIMIT 20000) AS newest

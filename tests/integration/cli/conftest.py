@@ -63,6 +63,7 @@ def install(
             "DATABASE_URL": database_url,
             "REDIS_URL": redis_url,
             "SECRET_KEY": SECRET_KEY,
+            "PUBLIC_URL": url,
             "EMAIL_PROVIDER": "sandbox",
             "SMS_PROVIDER": "sandbox",
             "EMAIL_FROM": "Tidings <tidings@example.com>",

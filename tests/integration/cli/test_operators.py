@@ -111,15 +111,29 @@ def test_a_database_that_is_away_is_told_without_its_password() -> None:
         assert "hidden-word" not in result.output
 
 
-def test_the_inbox_link_opens_the_inbox_of_the_running_web_process(installation: Installation) -> None:
-    link = installation.tidings("inbox").stdout.strip()
+def test_a_sign_in_link_opens_the_pages_of_the_running_web_process_once(installation: Installation) -> None:
+    link = installation.tidings("admin", "link", "--operator", "kim").stdout.strip()
 
-    assert link.startswith(f"{installation.url}/inbox/open/")
+    assert link.startswith(f"{installation.url}/admin/sign-in/link/")
+    assert SECRET_KEY not in link
     browser = build_opener(HTTPCookieProcessor())
+    browser.addheaders = [("Accept", "text/html")]
     with browser.open(link, timeout=5) as page:
+        assert page.url == f"{installation.url}/admin/monitoring"
+        assert "kim" in page.read().decode()
+    with browser.open(f"{installation.url}/inbox", timeout=5) as page:
         assert "No messages yet." in page.read().decode()
     assert not answers(f"{installation.url}/inbox")
-    assert SECRET_KEY not in link
+    assert not answers(link)
+    audit = installation.tidings("audit").stdout
+    assert [line.split()[3:5] for line in audit.splitlines() if "kim" in line] == [["sign", "in"], ["sign-in", "link"]]
+
+
+def test_a_link_is_refused_where_it_would_open_nothing(installation: Installation) -> None:
+    result = installation.tidings("admin", "link", ADMIN_LINKS="off")
+
+    assert result.exit_code == 1
+    assert "ADMIN_LINKS is off" in result.stderr
 
 
 def test_a_load_test_sends_everybody_once_and_leaves_no_key(install: Install, ledger: Ledger) -> None:

@@ -1,35 +1,17 @@
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
 from flask import Flask
-from flask.testing import FlaskClient
 
-import admin
-from admin import extensions
-from admin.monitoring import inbox, inbox_pass
+from admin.monitoring import inbox
 from shared.ledger.db import Ledger
-from shared.settings import load
+from tests.support.browser import Browser
 
-SECRET = "a-secret-key-of-more-than-32-characters"
 HTML = '<p style="color:teal">Hello <b>Ada</b></p><script>document.title = "ran"</script>'
 
 Put = Callable[..., int]
-
-
-@pytest.fixture
-def app(database_url: str) -> Iterator[Flask]:
-    yield from _app(database_url, secret_key=SECRET)
-
-
-@pytest.fixture
-def browser(app: Flask) -> FlaskClient:
-    """A browser that came through a link."""
-    client = app.test_client()
-    assert client.get(_path(inbox_pass.link_to_inbox("http://localhost", SECRET))).status_code == 302
-    return client
 
 
 @pytest.fixture
@@ -61,70 +43,18 @@ def put(ledger: Ledger) -> Put:
     return put
 
 
-def _app(database_url: str, *, secret_key: str | None) -> Iterator[Flask]:
-    settings = load(
-        database_url=database_url, redis_url="redis://127.0.0.1:1/0", secret_key=secret_key, environment="Test bench"
-    )
-    app = Flask("admin", root_path=str(Path(admin.__file__).parent))
-    services = extensions.install(app, settings)
-    app.register_blueprint(inbox.blueprint(settings))
-    yield app
-    with app.app_context():
-        extensions.db.engine.dispose()
-    services.close()
-
-
-def _path(link: str) -> str:
-    return link.removeprefix("http://localhost")
-
-
-def test_nobody_sees_the_inbox_without_a_link(app: Flask, put: Put) -> None:
+def test_nobody_sees_the_inbox_who_is_not_signed_in(app: Flask, put: Put) -> None:
     message = put(html=HTML)
-    client = app.test_client()
+    stranger = Browser(app, role=None)
 
-    for path in ("/inbox", f"/inbox/{message}", f"/inbox/{message}/html", "/inbox/open/guess"):
-        answer = client.get(path)
-        assert answer.status_code == 403, path
-        assert "appointment" not in answer.text
-        assert "tidings inbox" in answer.text
-
-
-def test_a_link_or_cookie_of_another_secret_opens_nothing(app: Flask) -> None:
-    client = app.test_client()
-    other = "b" * 40
-
-    assert client.get(_path(inbox_pass.link_to_inbox("http://localhost", other))).status_code == 403
-    client.set_cookie("tidings_inbox", inbox_pass.new_session(other), path="/inbox")
-    assert client.get("/inbox").status_code == 403
+    for path in ("/inbox", f"/inbox/{message}", f"/inbox/{message}/html"):
+        answer = stranger.get(path)
+        assert answer.status_code == 302, path
+        assert answer.location.startswith("/admin/sign-in?")
+        assert "appointment" not in stranger.get(path, follow=True).text
 
 
-def test_a_link_is_no_cookie_and_an_expired_one_is_nothing() -> None:
-    link_part = inbox_pass.link_to_inbox("", SECRET).rpartition("/")[2]
-
-    assert inbox_pass.opens(link_part, SECRET)
-    assert not inbox_pass.is_admitted(link_part, SECRET)
-    assert not inbox_pass.opens(inbox_pass._sign(SECRET, "inbox-link", -1), SECRET)
-    assert not inbox_pass.opens("", SECRET)
-
-
-def test_without_a_secret_key_the_inbox_is_shut_for_good(database_url: str) -> None:
-    for app in _app(database_url, secret_key=None):
-        client = app.test_client()
-        answer = client.get(_path(inbox_pass.link_to_inbox("http://localhost", "")))
-
-        assert answer.status_code == 403
-        assert "SECRET_KEY" in answer.text
-
-
-def test_a_link_admits_a_browser_with_a_cookie_that_scripts_and_other_sites_cannot_use(app: Flask) -> None:
-    answer = app.test_client().get(_path(inbox_pass.link_to_inbox("http://localhost", SECRET)))
-
-    cookie = answer.headers["Set-Cookie"]
-    assert answer.headers["Location"] == "/inbox"
-    assert {"HttpOnly", "Path=/inbox", "SameSite=Lax"} <= set(cookie.split("; "))
-
-
-def test_an_empty_inbox_says_how_to_fill_it(browser: FlaskClient) -> None:
+def test_an_empty_inbox_says_how_to_fill_it(browser: Browser) -> None:
     text = browser.get("/inbox").text
 
     assert "No messages yet." in text
@@ -132,7 +62,7 @@ def test_an_empty_inbox_says_how_to_fill_it(browser: FlaskClient) -> None:
     assert "Test bench" in text
 
 
-def test_the_list_shows_the_newest_first_with_masked_addresses(browser: FlaskClient, put: Put) -> None:
+def test_the_list_shows_the_newest_first_with_masked_addresses(browser: Browser, put: Put) -> None:
     put(subject="earlier")
     put(channel="sms", address="+16045550123", subject=None, text="later, for jane.doe@example.com")
     text = browser.get("/inbox").text
@@ -144,7 +74,7 @@ def test_the_list_shows_the_newest_first_with_masked_addresses(browser: FlaskCli
     assert "jane.doe" not in text
 
 
-def test_older_messages_follow_page_by_page_each_once(browser: FlaskClient, put: Put) -> None:
+def test_older_messages_follow_page_by_page_each_once(browser: Browser, put: Put) -> None:
     put_ids = [put(subject=f"n{number}") for number in range(inbox.PAGE_SIZE * 2 + 1)]
     seen: list[int] = []
     path: str | None = "/inbox"
@@ -157,7 +87,7 @@ def test_older_messages_follow_page_by_page_each_once(browser: FlaskClient, put:
     assert seen == sorted(put_ids, reverse=True)
 
 
-def test_an_email_shows_what_its_recipient_sees(browser: FlaskClient, put: Put) -> None:
+def test_an_email_shows_what_its_recipient_sees(browser: Browser, put: Put) -> None:
     message = put(subject="<b>Hi</b> & bye", text="line 1\nline 2 <x>", reply_to="help@example.com", html=HTML)
     text = browser.get(f"/inbox/{message}").text
 
@@ -170,18 +100,18 @@ def test_an_email_shows_what_its_recipient_sees(browser: FlaskClient, put: Put) 
     assert "<script" not in text
 
 
-def test_the_html_part_is_a_document_that_may_draw_and_do_nothing_else(browser: FlaskClient, put: Put) -> None:
+def test_the_html_part_is_a_document_that_may_draw_and_do_nothing_else(browser: Browser, put: Put) -> None:
     answer = browser.get(f"/inbox/{put(html=HTML)}/html")
     policy = answer.headers["Content-Security-Policy"].split("; ")
 
     assert answer.text == HTML
     assert {"sandbox", "default-src 'none'", "form-action 'none'", "frame-ancestors 'self'"} <= set(policy)
     assert not [rule for rule in policy if rule.startswith("script-src") or "http" in rule]
-    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Referrer-Policy"] == "same-origin"
     assert browser.get(f"/inbox/{put(html=None)}/html").status_code == 404
 
 
-def test_a_text_message_shows_its_segments(browser: FlaskClient, put: Put) -> None:
+def test_a_text_message_shows_its_segments(browser: Browser, put: Put) -> None:
     one = put(channel="sms", address="+16045550123", sender="+16045550100", subject=None, text="See you at 9")
     two = put(channel="sms", address="+16045550123", sender=None, subject=None, text="ў" * 71)
 
@@ -191,17 +121,17 @@ def test_a_text_message_shows_its_segments(browser: FlaskClient, put: Put) -> No
 
 
 @pytest.mark.parametrize("path", ["/inbox/999999", f"/inbox/{2**70}", "/inbox/x", f"/inbox/{2**70}/html"])
-def test_a_message_that_is_not_there_is_a_404(browser: FlaskClient, path: str) -> None:
+def test_a_message_that_is_not_there_is_a_404(browser: Browser, path: str) -> None:
     assert browser.get(path).status_code == 404
 
 
 @pytest.mark.parametrize("before", ["0", "-5", "x", str(2**70), "%00"])
-def test_a_bad_place_in_the_list_is_no_error(browser: FlaskClient, put: Put, before: str) -> None:
+def test_a_bad_place_in_the_list_is_no_error(browser: Browser, put: Put, before: str) -> None:
     put()
     assert browser.get(f"/inbox?before={before}").status_code == 200
 
 
-def test_no_page_loads_anything_from_elsewhere_or_may_be_framed(browser: FlaskClient, put: Put) -> None:
+def test_no_page_loads_anything_from_elsewhere_or_may_be_framed(browser: Browser, put: Put) -> None:
     for path in ("/inbox", f"/inbox/{put(html=HTML)}"):
         answer = browser.get(path)
         assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
@@ -209,7 +139,7 @@ def test_no_page_loads_anything_from_elsewhere_or_may_be_framed(browser: FlaskCl
         assert not re.search(r'(?:src|href)="(?:https?:)?//', answer.text)
 
 
-def test_the_list_shows_how_a_letter_begins_so_that_one_of_many_is_found(browser: FlaskClient, put: Put) -> None:
+def test_the_list_shows_how_a_letter_begins_so_that_one_of_many_is_found(browser: Browser, put: Put) -> None:
     put(text="Dear Ada, your number is 17. Write to bob@example.com")
     page = browser.get("/inbox").get_data(as_text=True)
 
@@ -218,7 +148,7 @@ def test_the_list_shows_how_a_letter_begins_so_that_one_of_many_is_found(browser
 
 
 def test_an_international_domain_is_shown_as_people_read_it_beside_the_form_that_is_sent(
-    browser: FlaskClient, put: Put
+    browser: Browser, put: Put
 ) -> None:
     number = put(address="ada@xn--mnchen-3ya.example")
 

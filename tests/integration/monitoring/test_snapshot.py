@@ -11,6 +11,7 @@ from admin.monitoring import panels, snapshot
 from admin.monitoring.snapshot import Section, Sources
 from shared.settings import Settings
 from tests.integration.api.conftest import app, make_app, settings, unused_port
+from tests.support.browser import Browser
 
 __all__ = ["app", "make_app", "settings", "unused_port"]
 
@@ -28,7 +29,7 @@ def add_section() -> Iterator[AddSection]:
 
 @pytest.fixture
 def client(app: Flask) -> FlaskClient:
-    return app.test_client()
+    return Browser(app).client
 
 
 def look(client: FlaskClient) -> Any:
@@ -79,7 +80,7 @@ def test_without_redis_its_sections_are_gone_and_those_of_postgres_live(
     add_section(Section("trial", "postgres", one))
     add_section(Section("elsewhere", "redis", lambda sources: {}))
     url = f"redis://127.0.0.1:{unused_port}/0"
-    client = make_app(settings.model_copy(update={"redis_url": type(settings.redis_url)(url)})).test_client()
+    client = Browser(make_app(settings.model_copy(update={"redis_url": type(settings.redis_url)(url)}))).client
     document = look(client)
     assert document["sections"]["trial"]["status"] == "ok"
     assert document["sections"]["elsewhere"]["status"] == "unavailable"
