@@ -28,7 +28,8 @@ _log = logging.getLogger(__name__)
 
 #: characters kept of a provider's word, code or id.
 _LONGEST = 64
-_TAG = re.compile(r"([0-9a-f-]{36})\.(\d{1,9})-(\d{1,9})")
+#: send id, first and last row, and the epoch where it is not 0: as `workers.providers.acs` makes it.
+_TAG = re.compile(r"([0-9a-f-]{36})\.(\d{1,9})-(\d{1,9})(?:\.(\d{1,5}))?", re.ASCII)
 #: rows a report's tag may span: the adapter's own tags span fewer.
 _WIDEST_TAG = 1_000
 _REPORT = "Microsoft.Communication.SMSDeliveryReportReceived"
@@ -155,8 +156,8 @@ def _note_report(data: dict[str, Any]) -> bool:
             send_id=parsed,
             first_row=first_row,
             last_row=min(last_row, first_row + _WIDEST_TAG),
+            epoch=int(tag[4] or 0),
             address=_word(data.get("to")),
-            ref=ref,
         )
     if delivery is None:
         return _unknown("acs")

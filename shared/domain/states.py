@@ -64,6 +64,7 @@ DELIVERY_EDGES: frozenset[tuple[DeliveryStatus, DeliveryStatus]] = frozenset(
             (source, target)
             for source in (DeliveryStatus.OWED, DeliveryStatus.RETRYING)
             for target in (
+                DeliveryStatus.SENT,
                 DeliveryStatus.CANCELLED,
                 DeliveryStatus.EXPIRED,
                 DeliveryStatus.SUPPRESSED,

@@ -16,6 +16,7 @@ _CLAIM = statement("claim_window")
 _RECORD = statement("record_outcomes")
 _LOCK_LATE = statement("lock_for_late_outcome")
 _RECORD_LATE = statement("record_late_outcome")
+_SETTLE_TAKEN = statement("settle_taken_row")
 _SUPPRESS = statement("suppress_addresses")
 _NOTE_GROUP = statement("note_failure_group")
 
@@ -196,6 +197,29 @@ def record_late(connection: Connection, claim: Claim, result: Result, *, late_cl
     with together(connection):
         connection.execute(_LOCK_LATE, {"send_id": claim.send_id, "row_no": result.row_no})
         return connection.execute(_RECORD_LATE, parameters).fetchone() is not None
+
+
+def settle_taken(
+    connection: Connection, claim: Claim, *, row_no: int, epoch: int, ref: str | None, evidence: dict[str, str]
+) -> bool:
+    """
+    A report proves that a delivery which waits for its next call was taken; False when it waits no more.
+
+    `claim` names send, channel and provider; its id is that of the attempt that says so.
+    """
+    parameters = {
+        "send_id": claim.send_id,
+        "row_no": row_no,
+        "epoch": epoch,
+        "late_claim": claim.claim_id,
+        "channel": claim.channel.value,
+        "provider": claim.provider,
+        "ref": ref,
+        "evidence": json.dumps(evidence),
+    }
+    with together(connection):
+        connection.execute(_LOCK_LATE, {"send_id": claim.send_id, "row_no": row_no})
+        return connection.execute(_SETTLE_TAKEN, parameters).fetchone() is not None
 
 
 def suppress(

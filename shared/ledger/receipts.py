@@ -19,6 +19,7 @@ _ROW = statement("select_row_of_receipt")
 _MOVE = statement("move_receipt_status")
 _APPLIED = statement("mark_receipt_applied")
 _OF_ANOTHER = statement("receipt_is_of_another")
+_WAITING_STATES = frozenset({DeliveryStatus.OWED, DeliveryStatus.RETRYING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,10 @@ def find_delivery(connection: Connection, *, send_id: UUID, row_no: int) -> Repo
 
 
 def find_reported(
-    connection: Connection, *, send_id: UUID, first_row: int, last_row: int, address: str, ref: str | None
+    connection: Connection, *, send_id: UUID, first_row: int, last_row: int, epoch: int, address: str
 ) -> ReportedDelivery | None:
-    """The delivery to a number among rows of a send that were sent together; None when there is none."""
-    parameters = {"send_id": send_id, "first_row": first_row, "last_row": last_row, "address": address, "ref": ref}
+    """The delivery to a number among rows of a send that were sent together in an epoch; None when there is none."""
+    parameters = {"send_id": send_id, "first_row": first_row, "last_row": last_row, "epoch": epoch, "address": address}
     row = connection.execute(_OF_REPORT, parameters).fetchone()
     return None if row is None else ReportedDelivery(*row)
 
@@ -109,7 +110,8 @@ def is_of_another(connection: Connection, *, ref: str, send_id: UUID, row_no: in
 
 def apply(connection: Connection, receipt: Receipt) -> bool:
     """
-    Let a report do what it can: prove an unsure delivery taken, move the state at the provider forward.
+    Let a report do what it can: prove a delivery taken that is unsure, or that waits for another call after one which
+    seemed to have come to nothing; move the state at the provider forward. What is settled stays.
 
     False when the call has not been recorded yet: the report waits for that. Doing it twice is doing it once.
     """
@@ -121,6 +123,8 @@ def apply(connection: Connection, receipt: Receipt) -> bool:
             if row.status == DeliveryStatus.SENDING:
                 return False
             if row.status == DeliveryStatus.UNSURE and not _prove_taken(connection, receipt, row):
+                return False
+            if row.status in _WAITING_STATES and row.attempt_at and not _settle_taken(connection, receipt, row):
                 return False
             _move(connection, receipt)
             if receipt.code in SUPPRESSION_CODES.get(receipt.provider, frozenset()):
@@ -157,6 +161,14 @@ def _prove_taken(connection: Connection, receipt: Receipt, row: _Row) -> bool:
         evidence={"receipt": receipt.status},
     )
     return deliveries.record_late(connection, claim, result, late_claim=uuid4())
+
+
+def _settle_taken(connection: Connection, receipt: Receipt, row: _Row) -> bool:
+    claim = Claim(receipt.send_id, Channel(row.channel), uuid4(), row.attempt_at or datetime.now(UTC), receipt.provider)
+    evidence = {"receipt": receipt.status}
+    return deliveries.settle_taken(
+        connection, claim, row_no=receipt.row_no, epoch=receipt.epoch, ref=receipt.ref, evidence=evidence
+    )
 
 
 def _move(connection: Connection, receipt: Receipt) -> None:

@@ -93,6 +93,7 @@ def _sms(send: SendContent, content: dict[str, Any], sender: str | None) -> Rend
             created_at=send.created_at,
             first_attempt_at=row.attempt_at,
             delivery_id=delivery_id(send.id, row.row_no),
+            epoch=row.epoch,
         )
 
     return render

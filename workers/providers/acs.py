@@ -8,7 +8,7 @@ settled as not taken, and the old time would only be refused (412).
 
 An unknown outcome is found out by repeating the message, with its id and its first-sent time, inside the window:
 Azure then answers as it answered first. Later only a delivery report can tell, where reports come in. Reports name a
-tag of the request: `<send id>.<first row>-<last row>`, of rows close together.
+tag of the request: `<send id>.<first row>-<last row>`, of rows close together; of requeued ones with `.<epoch>` behind.
 
 All recipients of one HTTP call that failed as a whole share one Outcome object, and equal provider-scope
 failures inside one answer do too: whoever counts calls for the circuit counts objects, not recipients.
@@ -245,15 +245,15 @@ def _only_sms(message: Message) -> SmsMessage:
 
 def _grouped(messages: Sequence[SmsMessage], default_sender: str) -> list[list[int]]:
     """
-    Cut into requests: one sender, one text and one stretch of a send each.
+    Cut into requests: one sender, one text, one epoch and one stretch of a send each.
 
     No number is in one twice: results and reports are matched by number.
     """
     groups: list[list[int]] = []
-    open_groups: dict[tuple[str, str, str, int], tuple[list[int], set[str]]] = {}
+    open_groups: dict[tuple[str, str, str, int, int], tuple[list[int], set[str]]] = {}
     for index, message in enumerate(messages):
         send_id, _, row = message.delivery_id.rpartition(".")
-        alike = (message.sender or default_sender, message.text, send_id, int(row) // _TAG_ROWS)
+        alike = (message.sender or default_sender, message.text, send_id, int(row) // _TAG_ROWS, message.epoch)
         group, numbers = open_groups.get(alike, ([], set()))
         if not group or message.to in numbers or len(group) == _RECIPIENTS_PER_REQUEST:
             group, numbers = [], set()
@@ -286,7 +286,8 @@ def _body(messages: Sequence[SmsMessage], default_sender: str, now: datetime) ->
 
 def _tag(messages: Sequence[SmsMessage]) -> str:
     rows = [int(message.delivery_id.rpartition(".")[2]) for message in messages]
-    return f"{messages[0].delivery_id.rpartition('.')[0]}.{min(rows)}-{max(rows)}"
+    epoch = f".{messages[0].epoch}" if messages[0].epoch else ""
+    return f"{messages[0].delivery_id.rpartition('.')[0]}.{min(rows)}-{max(rows)}{epoch}"
 
 
 def _first_sent(message: SmsMessage, now: datetime) -> datetime:

@@ -34,7 +34,11 @@ class EmailMessage:
 
 @dataclass(frozen=True, slots=True)
 class SmsMessage:
-    """One rendered SMS to one E.164 number. `sender` is None where the provider's default applies."""
+    """
+    One rendered SMS to one E.164 number. `sender` is None where the provider's default applies.
+
+    `epoch` counts the requeues that `key` is made of.
+    """
 
     key: UUID
     to: str
@@ -43,6 +47,7 @@ class SmsMessage:
     created_at: datetime
     first_attempt_at: datetime
     delivery_id: str
+    epoch: int = 0
 
 
 Message = EmailMessage | SmsMessage

@@ -219,6 +219,38 @@ FROM done, left_over
 WHERE b.send_id = %(send_id)s AND done.row_no BETWEEN b.first_row AND b.last_row
 RETURNING b.batch_no
 
+-- name: settle_taken_row
+-- A provider's report about a call that we took for one that came to nothing: its row waits for the next call, which
+-- would be a second message. Caller: receipts, after `lock_for_late_outcome`.
+-- Guards: waiting, in the epoch of the report, called before through the provider that reports.
+WITH this AS (
+    SELECT ctid AS place, status FROM delivery
+    WHERE send_id = %(send_id)s AND row_no = %(row_no)s AND status IN ('owed', 'retrying') AND epoch = %(epoch)s
+      AND provider = %(provider)s AND last_attempt_at IS NOT NULL
+), done AS (
+    UPDATE delivery d
+    SET status = 'sent', attempt_count = greatest(d.attempt_count, 1), next_attempt_at = NULL, settled_at = now(),
+        provider_ref = coalesce(%(ref)s, d.provider_ref)
+    FROM this
+    WHERE d.ctid = this.place AND d.status = this.status
+    RETURNING d.row_no, d.epoch, d.attempt_count, d.last_attempt_at, this.status AS was
+), logged AS (
+    INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code,
+                         provider_ref, started_at, ended_at, evidence)
+    SELECT %(send_id)s, row_no, %(late_claim)s, epoch, attempt_count, %(channel)s, %(provider)s, 'accepted', 'sent',
+           'proved_by_receipt', %(ref)s, last_attempt_at, now(), %(evidence)s::jsonb
+    FROM done
+), noted AS (
+    UPDATE send s SET settled_counts = NULL FROM done WHERE s.id = %(send_id)s
+)
+UPDATE batch b
+SET owed = b.owed - (done.was = 'owed')::int, retrying = b.retrying - (done.was = 'retrying')::int, sent = b.sent + 1,
+    due_at = CASE WHEN b.owed + b.retrying > 1 THEN b.due_at END,
+    settled_at = CASE WHEN b.holder IS NULL AND b.owed + b.sending + b.retrying = 1 AND b.proving = 0 THEN now() END
+FROM done
+WHERE b.send_id = %(send_id)s AND done.row_no BETWEEN b.first_row AND b.last_row
+RETURNING b.batch_no
+
 -- name: suppress_addresses
 -- The provider refuses these addresses for good: they join the tenant's list.
 INSERT INTO suppression (tenant_id, channel, address, reason)

@@ -5,11 +5,11 @@
 SELECT d.send_id, d.row_no, d.epoch FROM delivery d WHERE d.send_id = %(send_id)s AND d.row_no = %(row_no)s
 
 -- name: select_delivery_of_report
--- The delivery that a report means: the number among the rows of one request. A requeued one only by the id of its
--- newest message, since a report does not tell the epoch.
+-- The delivery that a report means: the number among the rows of one request, in the epoch of that request. One that
+-- was requeued since is another life of it, of which the report says nothing.
 SELECT d.send_id, d.row_no, d.epoch FROM delivery d
 WHERE d.send_id = %(send_id)s AND d.row_no BETWEEN %(first_row)s AND %(last_row)s AND d.channel = 'sms'
-  AND d.address = %(address)s AND (d.epoch = 0 OR d.provider_ref = %(ref)s)
+  AND d.address = %(address)s AND d.epoch = %(epoch)s
 ORDER BY d.row_no LIMIT 1
 
 -- name: keep_receipt

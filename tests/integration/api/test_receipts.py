@@ -13,7 +13,7 @@ from werkzeug.test import TestResponse
 from admin.api.twilio_signature import sign
 from shared.domain.ids import delivery_key
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
-from shared.ledger import receipts
+from shared.ledger import chains, receipts
 from shared.ledger.db import Ledger
 from shared.settings import Settings
 from tests.integration.api.conftest import make_settings
@@ -317,10 +317,8 @@ def test_a_recipient_who_opted_out_joins_the_suppression_list(
     assert (row["address"], row["reason"]) == (NUMBER, "opted out, reported by twilio")
 
 
-@pytest.mark.parametrize(
-    "status", ["owed", "retrying", "failed", "dead_lettered", "suppressed", "cancelled", "expired"]
-)
-def test_a_receipt_changes_no_delivery_that_is_neither_sent_nor_unsure(
+@pytest.mark.parametrize("status", ["owed", "failed", "dead_lettered", "suppressed", "cancelled", "expired"])
+def test_a_receipt_changes_no_delivery_that_is_settled_or_was_never_called(
     ledger: Ledger, client: FlaskClient, send: MadeSend, status: str
 ) -> None:
     put_rows(ledger, send.id, [1], status, attempts=0)
@@ -329,6 +327,30 @@ def test_a_receipt_changes_no_delivery_that_is_neither_sent_nor_unsure(
     row = delivery(ledger, send.id)
     assert (row["status"], row["receipt_status"]) == (status, None)
     assert apply_waiting(ledger) == []
+
+
+@pytest.mark.parametrize("status", ["owed", "retrying"])
+def test_a_receipt_of_a_call_that_seemed_to_come_to_nothing_spares_the_recipient_another(
+    ledger: Ledger, client: FlaskClient, send: MadeSend, status: str
+) -> None:
+    put_rows(ledger, send.id, [1], status, attempts=1, due_in="5 minutes")
+    put_provider(ledger)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET last_attempt_at = now() - interval '1 minute'")
+    assert called_back(client, send, "delivered").get_json() == {"kept": True}
+    row = delivery(ledger, send.id)
+    assert (row["status"], row["receipt_status"], row["attempt_count"]) == ("sent", "delivered", 1)
+    assert (row["next_attempt_at"], row["provider_ref"]) == (None, "SM1")
+    assert attempts(ledger, send.id)[-1]["code"] == "proved_by_receipt"
+    assert scalar(ledger, "SELECT settled_at FROM batch") is None  # the other recipient is still owed
+    put_rows(ledger, send.id, [2], status, attempts=1)
+    put_provider(ledger)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET last_attempt_at = now() WHERE row_no = 2")
+    called_back(client, send, "sent", row_no=2, MessageSid="SM2")
+    assert scalar(ledger, "SELECT settled_at IS NOT NULL AND due_at IS NULL FROM batch")
+    with ledger.autocommit() as connection:
+        assert chains.complete(connection, send.id)
 
 
 def test_a_subscription_of_event_grid_is_validated(client: FlaskClient) -> None:
@@ -402,14 +424,15 @@ def test_a_report_without_the_secret_is_refused(
 def test_a_requeued_delivery_takes_reports_of_its_newest_message_only(
     ledger: Ledger, client: FlaskClient, send: MadeSend
 ) -> None:
-    put_rows(ledger, send.id, [1], "sent", attempts=1)
+    put_rows(ledger, send.id, [1], "unsure", attempts=1)
     put_provider(ledger, "acs")
     with ledger.autocommit() as connection:
-        connection.execute("UPDATE delivery SET epoch = 1, provider_ref = 'acs-2' WHERE row_no = 1")
+        connection.execute("UPDATE delivery SET epoch = 1 WHERE row_no = 1")
         connection.execute("UPDATE attempt SET epoch = 1")
     assert reported(client, send, "Failed").get_json()["kept"] == 0
-    assert reported(client, send, "Delivered", messageId="acs-2").get_json()["kept"] == 1
-    assert delivery(ledger, send.id)["receipt_status"] == "delivered"
+    assert reported(client, send, "Delivered", messageId="acs-2", tag=f"{send.id}.1-2.1").get_json()["kept"] == 1
+    row = delivery(ledger, send.id)
+    assert (row["status"], row["receipt_status"], row["provider_ref"]) == ("sent", "delivered", "acs-2")
 
 
 def test_the_evidence_of_an_unsure_call_is_shown_with_its_attempt(api: Any, ledger: Ledger) -> None:

@@ -112,6 +112,11 @@ def give_up(became: DeliveryStatus) -> Operation:
     return run
 
 
+def report(connection: Connection, send: MadeSend) -> object:
+    connection.execute("UPDATE delivery SET provider = 'ches', last_attempt_at = now()")
+    return deliveries.settle_taken(connection, claim_of(send), row_no=1, epoch=0, ref="r", evidence={})
+
+
 #: Per statement that changes a delivery's status, what calls it.
 ON_DELIVERIES: dict[str, list[Operation]] = {
     "claim_window": [claim],
@@ -124,6 +129,7 @@ ON_DELIVERIES: dict[str, list[Operation]] = {
     "sweep_batches": [sweep(DeliveryStatus.CANCELLED), sweep(DeliveryStatus.EXPIRED)],
     "settle_unsent_rows": [give_up(DeliveryStatus.FAILED), give_up(DeliveryStatus.DEAD_LETTERED)],
     "requeue_deliveries": [requeue],
+    "settle_taken_row": [report],
 }
 
 

@@ -83,6 +83,13 @@ def test_a_request_has_one_text_one_sender_no_number_twice_and_at_most_100(
     assert sorted(sizes) == [1, 1, 51, 100]
 
 
+def test_the_tag_of_a_request_tells_the_epoch_of_its_rows(server: ScriptedHttp, provider: AcsProvider) -> None:
+    first = sms_message("+16045550101")
+    send_all(provider, [first, replace(sms_message("+16045550102"), epoch=2)])
+    rows = f"{first.delivery_id}-{first.delivery_id.rpartition('.')[2]}"
+    assert sorted(request.json()["smsSendOptions"]["tag"] for request in server.received) == [rows, f"{rows}.2"]
+
+
 def test_each_request_is_signed_over_path_date_host_and_body(server: ScriptedHttp, provider: AcsProvider) -> None:
     send_all(provider, [sms_message()])
     (request,) = server.received
