@@ -690,8 +690,6 @@ def _faults_between(settings: Settings) -> Iterator[str]:
         yield "RETRY_AFTER_MIN_MS must not be above RETRY_AFTER_MAX_MS"
     if settings.monitoring_failure_critical_percent < settings.monitoring_failure_percent:
         yield "MONITORING_FAILURE_CRITICAL_PERCENT must not be below MONITORING_FAILURE_PERCENT"
-    )
-
     yield from _faults_of_sign_in(settings)
 
 
