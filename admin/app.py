@@ -9,7 +9,7 @@ from admin import errors, extensions
 from admin.api import deliveries, loadtest, openapi, receipts, sends
 from admin.api.limits import MAX_SMALL_BODY_BYTES
 from admin.api.operations import api
-from admin.monitoring import access, health, inbox, looks, overview, snapshot_cache
+from admin.monitoring import access, health, inbox, looks, overview, snapshot_cache, stream
 from admin.monitoring.fault_pages import fault_page
 from admin.monitoring.frame import doors, pages
 from admin.monitoring.sign_in import routes as sign_in
@@ -36,6 +36,7 @@ def create_app(settings: Settings) -> Flask:
     app.url_map.strict_slashes = False
     services = extensions.install(app, settings)
     snapshot_cache.install(app, services)
+    stream.install(app, services)
     looks.install(app)
     errors.register(app, fault_page)
     app.before_request(_name_request)

@@ -27,3 +27,10 @@ class OurLogger(Logger):  # type: ignore[misc]  # as above
 
 
 logger_class = OurLogger
+
+
+def post_worker_init(worker: Any) -> None:
+    """Let open streams know when the worker is told to stop: otherwise it would wait for their browsers to leave."""
+    from admin.monitoring import stream  # not in gunicorn's own process
+
+    stream.hub(worker.wsgi).is_alive = lambda: bool(worker.alive)

@@ -371,6 +371,14 @@ class Settings(BaseSettings):
         description="An accepted send nobody picked up is found after this long; milliseconds.",
     )
 
+    # --- pages --------------------------------------------------------------------------------------------
+    monitoring_max_streams: int = Field(
+        120,
+        ge=0,
+        le=1000,
+        description="Open pages of one web process that are told of changes at once; others look every 15 s. Each keeps one of gunicorn's threads, so leave some.",
+    )
+
     # --- digests ------------------------------------------------------------------------------------------
     digest_interval_ms: int = Field(
         300_000,

@@ -127,8 +127,8 @@ def panels() -> AnyResponse:
     """
     The panels of `page` that are not as in `have` ("name:hash,…"); other arguments are the page's own.
 
-    `{"at", "v", "status", "verdict", "panels": {name: {"hash", "html"}}, "poll_ms"}`. `verdict` and `tabs` are panels
-    of every page. `status`: `ok`, or `stale` while a store is away. 404 for a page nobody named, 503 when neither
+    `{"at", "now", "v", "status", "verdict", "panels": {name: {"hash", "html"}}, "poll_ms"}`. `verdict` and `tabs` are
+    panels of every page. `status`: `ok`, or `stale` while a store is away. 404 for a page nobody named, 503 when neither
     store answers.
     """
     name = request.args.get("page", "")
@@ -142,6 +142,7 @@ def panels() -> AnyResponse:
     document = view.snapshot.document
     body: dict[str, Any] = {
         "at": document["at"],
+        "now": view.now.isoformat(),
         "v": view.snapshot.version,
         "status": "stale" if any(view.snapshot.is_away(store) for store in ("postgres", "redis")) else "ok",
         "verdict": document["verdict"]["text"],

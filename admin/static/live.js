@@ -1,1 +1,289 @@
+// Keeps a page up to date while it is looked at. Without this file every page works by reload.
+// The stream is only a doorbell: whatever happens, the page fetches the panels whose hash changed, and polling is the
+// same fetch on a timer. Nothing is replaced under a person's hands: see `isHeld` and `mergeList`.
 "use strict";
+(() => {
+  const PANELS = "/admin/monitoring/panels", STREAM = "/admin/monitoring/queues/events";
+  const RING_MS = 2000, WITH_STREAM_MS = 10000, SILENT_MS = 40000, STREAM_AGAIN_MS = 60000, GIVE_UP_MS = 10000, IDLE_MS = 60000;
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const body = document.body, page = body.dataset.page, isLive = page !== undefined;
+  const kept = {
+    get(name) { try { return localStorage.getItem(`tidings.${name}`); } catch { return null; } },
+    set(name, value) { try { localStorage.setItem(`tidings.${name}`, value); } catch { /* private window: not remembered */ } },
+  };
+
+  // --- times: the server's clock, in UTC or local ------------------------------------------------------------
+  let skewMs = isLive ? Date.parse(body.dataset.now) - Date.now() : 0;
+  let isLocal = kept.get("clock") === "local";
+  const now = () => Date.now() + skewMs;
+  const two = (figure) => String(figure).padStart(2, "0");
+  const clockText = (date) => isLocal
+    ? [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":") + " local"
+    : date.toISOString().slice(11, 19) + " UTC";
+  const exactText = (date) => isLocal
+    ? `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clockText(date)}`
+    : `${date.toISOString().slice(0, 10)} ${clockText(date)}`;
+  function durationText(ms) {
+    const s = Math.max(0, Math.floor(ms / 1000)), m = Math.floor(s / 60), h = Math.floor(m / 60), d = Math.floor(h / 24);
+    if (s < 60) return `${s} s`;
+    if (m < 60) return `${m} min`;
+    if (h < 24) return h < 10 && m % 60 ? `${h} h ${m % 60} min` : `${h} h`;
+    return d === 1 ? "1 day" : `${d} days`;
+  }
+  function agoText(at) {
+    const ms = now() - at;
+    if (Math.abs(ms) < 10000) return "just now";
+    return ms > 0 ? `${durationText(ms)} ago` : `in ${durationText(-ms)}`;
+  }
+  function showTimes() {
+    for (const time of $$("time[data-relative], time[data-exact]")) {
+      const at = new Date(time.dateTime), exact = exactText(at);
+      const text = "exact" in time.dataset ? exact : agoText(at);
+      if (time.textContent !== text) time.textContent = text;
+      if (time.title !== exact) time.title = exact;
+    }
+    const clock = $("[data-clock]");
+    if (clock) clock.textContent = clockText(new Date(now()));
+  }
+
+  // --- what a person is doing goes first ---------------------------------------------------------------------
+  const waiting = new Map();
+  let touchedAt = Date.now();
+  for (const event of ["pointermove", "pointerdown", "keydown", "scroll"]) {
+    document.addEventListener(event, () => { touchedAt = Date.now(); }, { passive: true });
+  }
+  function isHeld(panel) {
+    if (!panel.classList.contains("panel")) return false; // the frame's own parts are small, and morph in place
+    const selection = getSelection();
+    return (panel.contains(document.activeElement) && !document.activeElement.matches(".waiting"))
+      || $("details[open]:not([data-free]), dialog[open], input:checked:not([data-free])", panel) !== null
+      || (!selection.isCollapsed && selection.rangeCount > 0 && selection.getRangeAt(0).intersectsNode(panel));
+  }
+  function offer(panel, text) {
+    let button = $(":scope > .waiting", panel);
+    if (!button) {
+      button = document.createElement("button");
+      button.type = "button";
+      button.className = "waiting";
+      panel.append(button);
+    }
+    if (button.textContent !== text) button.textContent = text;
+  }
+  // A list keeps its rows and their order: known rows change in place, new ones wait to be asked for.
+  function mergeList(panel, fresh) {
+    const list = $("[data-list]", panel), next = $("[data-list]", fresh);
+    if (!list || !next) return "";
+    const rowsOf = (of) => new Map($$("[data-row]", of).map((row) => [row.dataset.row, row]));
+    const old = rowsOf(list), young = rowsOf(next);
+    const added = [...young.keys()].filter((key) => !old.has(key)).length;
+    const isSame = added === 0 && [...old.keys()].join("\n") === [...young.keys()].join("\n");
+    if (isSame || old.size === 0 || Date.now() - touchedAt > IDLE_MS) return "";
+    const rows = [...old.values()].map((row) => {
+      const successor = young.get(row.dataset.row);
+      if (successor) return successor;
+      const gone = row.cloneNode(true);
+      gone.classList.add("is-gone");
+      return gone;
+    });
+    next.replaceChildren(...rows);
+    return added ? `${added} new – show` : "List changed – show";
+  }
+  function apply(name, part, isAsked) {
+    const panel = $(`[data-panel="${CSS.escape(name)}"]`);
+    if (!panel) return;
+    if (!isAsked && isHeld(panel)) {
+      waiting.set(name, part);
+      offer(panel, "Updates waiting – show");
+      return;
+    }
+    const fresh = new DOMParser().parseFromString(part.html, "text/html").body.firstElementChild;
+    const offered = isAsked ? "" : mergeList(panel, fresh);
+    waiting.delete(name);
+    const said = $("[data-verdict]", panel)?.textContent;
+    Idiomorph.morph(panel, fresh, { morphStyle: "outerHTML" });
+    const shown = $(`[data-panel="${CSS.escape(name)}"]`);
+    if (offered) {
+      waiting.set(name, part);
+      offer(shown, offered);
+    }
+    const says = $("[data-verdict]", shown)?.textContent;
+    if (says && says !== said) announce(says);
+  }
+  const announce = (text) => { const status = $("[data-status]"); if (status) status.textContent = text; };
+
+  // --- fetching ------------------------------------------------------------------------------------------------
+  let stream = null, isHearing = false, heardAt = 0, isPaused = kept.get("paused") === "yes";
+  let seenAt = isLive ? Date.parse(body.dataset.at) - skewMs : 0, everyMs = 15000, wantedVersion = 0, missed = 0;
+  let timer = 0, isFetching = false, beganAt = 0, failedSince = 0, isSignedOut = false;
+  const isAwake = () => isLive && !document.hidden && !isPaused && !isSignedOut;
+  function plan(ms) {
+    clearTimeout(timer);
+    if (isAwake()) timer = setTimeout(refresh, ms);
+  }
+  async function refresh() {
+    clearTimeout(timer);
+    if (!isAwake() || isFetching) return;
+    isFetching = true;
+    beganAt = Date.now();
+    const have = $$("[data-panel]").map((panel) => `${panel.dataset.panel}:${panel.dataset.hash}`).join(",");
+    const query = new URLSearchParams(body.dataset.query);
+    query.set("page", page);
+    query.set("have", have);
+    let answer = null;
+    try {
+      const response = await fetch(`${PANELS}?${query}`, { redirect: "manual", signal: AbortSignal.timeout(GIVE_UP_MS) });
+      if (response.type === "opaqueredirect" || response.status === 401 || response.status === 403) isSignedOut = true;
+      if (response.ok) answer = await response.json();
+    } catch { /* not reachable: said by the live state */ }
+    isFetching = false;
+    const tookMs = Date.now() - beganAt;
+    if (answer) {
+      failedSince = 0;
+      skewMs = Date.parse(answer.now) - Date.now();
+      seenAt = Date.parse(answer.at) - skewMs;
+      everyMs = Math.max(answer.poll_ms, 250 * Math.sqrt(tookMs) - 1000); // a slow server is asked less often
+      for (const [name, part] of Object.entries(answer.panels)) apply(name, part, false);
+      showTimes();
+    } else {
+      failedSince = failedSince || Date.now();
+    }
+    missed = answer && answer.v < wantedVersion ? missed + 1 : 0; // what the doorbell rang for is not in it yet
+    plan(missed > 0 && missed < 3 ? RING_MS : stream && isHearing && answer ? Math.min(WITH_STREAM_MS, everyMs) : everyMs);
+    showLive();
+  }
+  function ring(version) {
+    wantedVersion = Math.max(wantedVersion, version || 0);
+    plan(Math.max(0, beganAt + RING_MS - Date.now()));
+  }
+
+  // --- the doorbell ----------------------------------------------------------------------------------------------
+  function listen() {
+    if (stream || !isAwake()) return;
+    const opened = new EventSource(STREAM);
+    const heard = () => { heardAt = Date.now(); };
+    const lost = (againMs) => {
+      if (stream !== opened) return;
+      hangUp();
+      setTimeout(listen, againMs);
+      plan(everyMs);
+    };
+    stream = opened;
+    heard();
+    opened.addEventListener("open", () => { heard(); isHearing = true; showLive(); });
+    opened.addEventListener("ping", heard);
+    opened.addEventListener("deaf", () => { heard(); isHearing = false; showLive(); });
+    opened.addEventListener("hearing", () => { heard(); isHearing = true; ring(0); });
+    opened.addEventListener("bye", () => lost(1000 + Math.random() * 3000));
+    opened.addEventListener("message", (event) => { heard(); ring(JSON.parse(event.data).v); });
+    opened.addEventListener("error", () => {
+      isHearing = false;
+      if (opened.readyState === EventSource.CLOSED) lost(STREAM_AGAIN_MS * (0.75 + Math.random() / 2));
+      showLive();
+    });
+  }
+  function hangUp() {
+    stream?.close();
+    stream = null;
+    isHearing = false;
+  }
+  function rest() {
+    clearTimeout(timer);
+    hangUp();
+    showLive();
+  }
+  function goOn() {
+    if (!isAwake()) return;
+    listen();
+    refresh();
+  }
+
+  // --- what the header says ----------------------------------------------------------------------------------------
+  function showLive() {
+    const live = $("[data-live]");
+    if (!live) return;
+    const ageMs = Date.now() - seenAt, age = `${durationText(ageMs)} ago`;
+    const isStale = failedSince > 0 && ageMs > 2 * everyMs;
+    const [kind, text] = isSignedOut ? ["stale", "Signed out: load the page again"]
+      : isStale ? ["stale", `Stale since ${clockText(new Date(seenAt + skewMs))}`]
+      : isPaused ? ["paused", `Paused · ${age}`]
+      : isHearing ? ["live", `Live · ${age}`]
+      : ["polling", `Every ${Math.round(everyMs / 1000)} s · ${age}`];
+    live.className = `live is-${kind}`;
+    live.textContent = text;
+    body.classList.toggle("body-is-stale", isStale || isSignedOut);
+    const pause = $("[data-pause]");
+    pause.setAttribute("aria-pressed", String(isPaused));
+    pause.textContent = isPaused ? "Go on" : "Pause";
+  }
+  function setPaused(paused) {
+    isPaused = paused;
+    kept.set("paused", paused ? "yes" : "no");
+    if (paused) rest();
+    else goOn();
+    showLive();
+    announce(paused ? "Paused: the page stays as it is." : "The page is kept up to date again.");
+  }
+
+  // --- hands: everything is delegated, so that a replaced element needs nothing ------------------------------------
+  const keysDialog = $("[data-keys-dialog]"), areKeysOff = () => kept.get("keys") === "off";
+  document.addEventListener("click", (event) => {
+    const on = (selector) => event.target.closest(selector);
+    if (on("[data-pause]")) setPaused(!isPaused);
+    if (on("[data-keys]")) openKeys();
+    if (on("[data-clock]")) {
+      isLocal = !isLocal;
+      kept.set("clock", isLocal ? "local" : "utc");
+      showTimes();
+      showLive();
+    }
+    const offer = on(".waiting");
+    if (offer) {
+      const panel = offer.closest("[data-panel]"), part = waiting.get(panel.dataset.panel);
+      offer.remove();
+      if (part) apply(panel.dataset.panel, part, true);
+    }
+  });
+  function openKeys() {
+    $("[data-keys-off]", keysDialog).checked = areKeysOff();
+    keysDialog.showModal();
+  }
+  keysDialog?.addEventListener("change", (event) => kept.set("keys", event.target.checked ? "off" : "on"));
+  document.addEventListener("keydown", (event) => {
+    const inField = event.target.closest("input, select, textarea, [contenteditable], dialog");
+    if (areKeysOff() || inField || event.ctrlKey || event.altKey || event.metaKey || event.isComposing || !isLive) return;
+    const tab = $(`.tabs a[data-key="${CSS.escape(event.key)}"]`);
+    const filter = $("[data-filter], main input[type=search]");
+    if (tab) tab.click();
+    else if (event.key === "/" && filter) filter.focus();
+    else if (event.key === "p") setPaused(!isPaused);
+    else if (event.key === "r") refresh();
+    else if (event.key === "?") openKeys();
+    else return;
+    event.preventDefault();
+  });
+
+  // --- begin ---------------------------------------------------------------------------------------------------------
+  document.addEventListener("visibilitychange", () => (document.hidden ? rest() : goOn()));
+  window.addEventListener("pagehide", rest);
+  window.addEventListener("pageshow", (event) => { if (event.persisted) goOn(); });
+  for (const control of $$("[data-pause], [data-clock], [data-keys]")) control.hidden = false;
+  setInterval(() => {
+    if (document.hidden) return;
+    showTimes();
+    showLive();
+    if (stream && Date.now() - heardAt > SILENT_MS) { hangUp(); listen(); }
+    for (const [name, part] of waiting) {
+      const panel = $(`[data-panel="${CSS.escape(name)}"]`);
+      if (panel && !isHeld(panel) && (!$("[data-list]", panel) || Date.now() - touchedAt > IDLE_MS)) apply(name, part, false);
+    }
+  }, 1000);
+  showTimes();
+  showLive();
+  if (isAwake()) {
+    listen();
+    plan(everyMs);
+  }
+  const flash = $$(".flash").map((line) => line.textContent).join(" ");
+  if (flash) setTimeout(() => announce(flash), 200);
+})();
