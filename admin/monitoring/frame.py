@@ -128,8 +128,8 @@ def panels() -> AnyResponse:
     The panels of `page` that are not as in `have` ("name:hash,…"); other arguments are the page's own.
 
     `{"at", "now", "v", "status", "verdict", "panels": {name: {"hash", "html"}}, "poll_ms"}`. `verdict` and `tabs` are
-    panels of every page. `status`: `ok`, or `stale` while a store is away. 404 for a page nobody named, 503 when neither
-    store answers.
+    panels of every page. `status`: `ok`, or `stale` while a store is away. 404 for a page nobody named, 503 when
+    neither store answers.
     """
     name = request.args.get("page", "")
     if name not in PAGES:

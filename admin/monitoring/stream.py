@@ -107,7 +107,8 @@ class Hub:
                 ):
                     self._set_deaf(deaf=False)
                     if panels:
-                        self._tell(lambda listener, panels=panels: listener.ring(panels))
+                        for listener in self._present():
+                            listener.ring(panels)
                     if not self._is_wanted():
                         return
             except RedisUnavailable:
@@ -125,7 +126,7 @@ class Hub:
     def _is_wanted(self) -> bool:
         alive = self.is_alive()
         if not alive:
-            self._tell(lambda listener: listener.say("bye"))
+            self._say("bye")
         with self._lock:
             if alive and self._listeners:
                 return True
@@ -135,13 +136,15 @@ class Hub:
     def _set_deaf(self, *, deaf: bool) -> None:
         if deaf != self._is_deaf:
             self._is_deaf = deaf
-            self._tell(lambda listener: listener.say("deaf" if deaf else "hearing"))
+            self._say("deaf" if deaf else "hearing")
 
-    def _tell(self, tell: Callable[[Listener], None]) -> None:
+    def _say(self, word: str) -> None:
+        for listener in self._present():
+            listener.say(word)
+
+    def _present(self) -> list[Listener]:
         with self._lock:
-            listeners = list(self._listeners)
-        for listener in listeners:
-            tell(listener)
+            return list(self._listeners)
 
 
 def install(app: Flask, services: Services) -> None:

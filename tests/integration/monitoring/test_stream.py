@@ -1,0 +1,123 @@
+"""The stream beside the pages of the web process as it is deployed: gunicorn by the Procfile's line."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
+from typing import Any
+
+import pytest
+import redis
+
+from shared.coordination.doorbell import Doorbell
+from shared.coordination.redis import RedisLink
+from tests.support.processes import ProcessStarter
+from tests.support.site import OpenStream, Site
+from tests.support.waiting import wait_until
+
+MOST = 120
+
+
+@pytest.fixture
+def streams() -> Iterator[Callable[[Site], OpenStream]]:
+    opened: list[OpenStream] = []
+
+    def open_stream(site: Site) -> OpenStream:
+        opened.append(OpenStream(site))
+        return opened[-1]
+
+    yield open_stream
+    for stream in opened:
+        stream.close()
+
+
+@pytest.fixture
+def site(process: ProcessStarter) -> Site:
+    return Site(process)
+
+
+def ring(redis_url: str, *panels: str) -> None:
+    link = RedisLink(redis_url)
+    bell = Doorbell(link)
+    bell.ring(*panels)
+    bell.close()
+    link.close()
+
+
+def test_a_stream_begins_at_once_and_rings_when_panels_change(site: Site, streams: Any, redis_url: str) -> None:
+    stream = streams(site)
+    assert stream.status == 200
+    assert stream.headers["Cache-Control"] == "no-store"
+    assert stream.headers["X-Accel-Buffering"] == "no"
+    assert stream.headers["Content-Type"].startswith("text/event-stream")
+    assert stream.line() == "retry: 3000"
+
+    with redis.Redis.from_url(redis_url) as client:
+        wait_until(lambda: client.execute_command("PUBSUB", "NUMSUB", "tidings:doorbell")[1], what="the hub to listen")
+    before = time.time() * 1000
+    ring(redis_url, "channels", "sends")
+    message = json.loads(stream.line().removeprefix("data: "))
+    assert message["changed"] == ["channels", "sends"]
+    assert before - 5 <= message["v"] <= time.time() * 1000
+
+
+def test_full_of_streams_the_process_still_answers_pages_and_turns_more_streams_away(site: Site, streams: Any) -> None:
+    for _ in range(MOST):
+        assert streams(site).status == 200
+    refused = streams(site)
+    assert (refused.status, refused.headers["Cache-Control"]) == (204, "no-store")
+
+    def seconds(path: str) -> float:
+        started = time.monotonic()
+        assert site.get(path)[0] == 200
+        return time.monotonic() - started
+
+    took = [seconds("/admin/monitoring") for _ in range(20)]
+    assert median(took) < 0.5, took
+
+
+def test_streams_that_browsers_left_are_free_again(process: ProcessStarter, streams: Any, redis_url: str) -> None:
+    site = Site(process, env={"MONITORING_MAX_STREAMS": "3"})
+    first = [streams(site) for _ in range(3)]
+    assert streams(site).status == 204
+    for stream in first:
+        stream.close()
+
+    def one_is_free() -> bool:
+        ring(redis_url, "channels")  # who left is noticed by writing
+        return bool(streams(site).status == 200)
+
+    wait_until(one_is_free, timeout=20, what="a place for a stream")
+
+
+def test_a_stop_with_open_streams_takes_no_longer_and_tells_them(site: Site, streams: Any) -> None:
+    """Less than 3 s on a machine of its own; a process that waits for its streams takes the 10 s it is given."""
+
+    def read_to_the_end(stream: OpenStream) -> list[str]:
+        lines = list(iter(stream.line, ""))
+        stream.close()  # as a browser does
+        return lines
+
+    with ThreadPoolExecutor(max_workers=20) as readers:
+        opened = [streams(site) for _ in range(20)]
+        read = [readers.submit(read_to_the_end, stream) for stream in opened]
+        started = time.monotonic()
+        assert site.process.terminate() == 0
+        took = time.monotonic() - started
+        assert [future.result() for future in read] == [["retry: 3000", "event: bye", "data: {}"]] * 20
+    assert took < 6, took
+
+
+def test_streams_say_when_redis_hangs_up_and_when_it_is_back(
+    process: ProcessStarter, streams: Any, redis_url: str
+) -> None:
+    site = Site(process)
+    stream = streams(site)
+    assert stream.line() == "retry: 3000"
+    with redis.Redis.from_url(redis_url) as client:
+        wait_until(lambda: client.execute_command("PUBSUB", "NUMSUB", "tidings:doorbell")[1], what="the hub to listen")
+        client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    assert stream.line() == "event: deaf"
+    assert stream.line() == "data: {}"
+    assert stream.line() == "event: hearing"

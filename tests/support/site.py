@@ -1,0 +1,89 @@
+"""The web process as the Procfile starts it, over a test's stores, and a person who is signed in to it."""
+
+import http.client
+import json
+import socket
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from admin.local import procfile
+from tests.support.processes import ProcessStarter, RunningProcess
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SECRET_KEY = "a-secret-key-of-more-than-32-characters"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Site:
+    """
+    A running web process. `headers` are those of a signed-in browser.
+
+    Args:
+        env: settings beside those of the stores.
+    """
+
+    def __init__(self, process: ProcessStarter, *, env: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        [web] = [entry for entry in procfile.read(CHECKOUT / "Procfile") if entry.name == "web"]
+        settings = {
+            "PORT": str(self.port),
+            "WEB_BIND": "127.0.0.1",
+            "SECRET_KEY": SECRET_KEY,
+            "EMAIL_PROVIDER": "sandbox",
+            "SMS_PROVIDER": "sandbox",
+            "EMAIL_FROM": "Tidings <tidings@example.com>",
+            "PUBLIC_URL": self.url,
+        }
+        self.process: RunningProcess = process(
+            ["bash", "-c", f"exec {web.command}"],
+            env={**settings, **(env or {})},
+            ready=f"{self.url}/healthz",
+            name="web",
+        )
+        self.headers: dict[str, str] = {}
+
+    def connection(self, *, timeout: float = 10.0) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def get(self, path: str, *, timeout: float = 10.0) -> tuple[int, str]:
+        """Give the status and the text of a page."""
+        with closing(self.connection(timeout=timeout)) as connection:
+            connection.request("GET", path, headers=self.headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def snapshot(self) -> Any:
+        """Give the snapshot's document."""
+        status, text = self.get("/admin/monitoring/queues")
+        assert status == 200, text
+        return json.loads(text)
+
+
+class OpenStream:
+    """A stream that stays open; `events()` reads what comes."""
+
+    def __init__(self, site: Site) -> None:
+        self._connection = site.connection(timeout=30.0)
+        self._connection.request("GET", "/admin/monitoring/queues/events", headers=site.headers)
+        self.response = self._connection.getresponse()
+        self.status = self.response.status
+        self.headers = self.response.headers
+
+    def line(self) -> str:
+        """Give the next line that is not empty; the empty text at the end."""
+        while True:
+            line = self.response.readline().decode()
+            if line.strip() or not line:
+                return line.strip()
+
+    def close(self) -> None:
+        self.response.close()
+        self._connection.close()
