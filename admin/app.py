@@ -42,7 +42,7 @@ def create_app(settings: Settings) -> Flask:
     app.before_request(_name_request)
     app.after_request(_tell_request_name)
     provider = Provider(app, settings) if settings.oidc_issuer else None
-    access.install(app, Sessions(settings, services.ledger, provider))
+    access.install(app, Sessions(settings, services.reading, provider))
     app.register_blueprint(api)
     app.register_blueprint(health.blueprint(settings))
     app.register_blueprint(sign_in.pages)

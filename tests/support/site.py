@@ -8,11 +8,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from admin.local import procfile
+from admin.monitoring.sign_in.link import new_link
+from tests.support.browser import SECRET_KEY
 from tests.support.processes import ProcessStarter, RunningProcess
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SECRET_KEY = "a-secret-key-of-more-than-32-characters"
 
 
 def free_port() -> int:
@@ -23,13 +26,13 @@ def free_port() -> int:
 
 class Site:
     """
-    A running web process. `headers` are those of a signed-in browser.
+    A running web process. `headers` are those of a browser that is signed in; None of them where it is not.
 
     Args:
         env: settings beside those of the stores.
     """
 
-    def __init__(self, process: ProcessStarter, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, process: ProcessStarter, database_url: str, *, env: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         [web] = [entry for entry in procfile.read(CHECKOUT / "Procfile") if entry.name == "web"]
@@ -48,7 +51,21 @@ class Site:
             ready=f"{self.url}/healthz",
             name="web",
         )
-        self.headers: dict[str, str] = {}
+        self._database_url = database_url
+        self.headers: dict[str, str] = {"Accept": "text/html,*/*", "Sec-Fetch-Site": "same-origin"}
+        self.headers["Cookie"] = self._sign_in()
+
+    def sign_in_link(self) -> str:
+        """Give an address that signs a browser in, once."""
+        with psycopg.connect(self._database_url) as connection:
+            return new_link(connection, self.url, SECRET_KEY, operator="kim")
+
+    def _sign_in(self) -> str:
+        with closing(self.connection()) as connection:
+            connection.request("GET", self.sign_in_link().removeprefix(self.url))
+            response = connection.getresponse()
+            assert response.status == 302, response.read()
+            return (response.headers["Set-Cookie"] or "").partition(";")[0]
 
     def connection(self, *, timeout: float = 10.0) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)

@@ -33,8 +33,8 @@ def streams() -> Iterator[Callable[[Site], OpenStream]]:
 
 
 @pytest.fixture
-def site(process: ProcessStarter) -> Site:
-    return Site(process)
+def site(process: ProcessStarter, database_url: str) -> Site:
+    return Site(process, database_url)
 
 
 def ring(redis_url: str, *panels: str) -> None:
@@ -77,8 +77,10 @@ def test_full_of_streams_the_process_still_answers_pages_and_turns_more_streams_
     assert median(took) < 0.5, took
 
 
-def test_streams_that_browsers_left_are_free_again(process: ProcessStarter, streams: Any, redis_url: str) -> None:
-    site = Site(process, env={"MONITORING_MAX_STREAMS": "3"})
+def test_streams_that_browsers_left_are_free_again(
+    process: ProcessStarter, streams: Any, database_url: str, redis_url: str
+) -> None:
+    site = Site(process, database_url, env={"MONITORING_MAX_STREAMS": "3"})
     first = [streams(site) for _ in range(3)]
     assert streams(site).status == 204
     for stream in first:
@@ -109,10 +111,7 @@ def test_a_stop_with_open_streams_takes_no_longer_and_tells_them(site: Site, str
     assert took < 6, took
 
 
-def test_streams_say_when_redis_hangs_up_and_when_it_is_back(
-    process: ProcessStarter, streams: Any, redis_url: str
-) -> None:
-    site = Site(process)
+def test_streams_say_when_redis_hangs_up_and_when_it_is_back(site: Site, streams: Any, redis_url: str) -> None:
     stream = streams(site)
     assert stream.line() == "retry: 3000"
     with redis.Redis.from_url(redis_url) as client:
