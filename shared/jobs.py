@@ -63,6 +63,8 @@ class JobName(StrEnum):
     OPERATE = "operate"
     RECONCILE = "reconcile"
     PROVE = "prove"
+    DIGEST = "digest"
+    RETENTION = "retention"
 
 
 #: Queues that may be paused. Not `ops`: recovery, timers, and the operations of people travel on it.
@@ -250,6 +252,10 @@ class Jobs:
             channel=channel.value,
             chain_no=chain_no,
         )
+
+    def digest_run(self, run_id: UUID) -> None:
+        """Have a worker do a dispatch, or a test of a channel, that a person asked for; call after its commit."""
+        self._enqueue(QueueName.OPS, JobName.DIGEST, run=str(run_id))
 
     def periodic(self, name: JobName, *, slot: int) -> None:
         """Run a periodic job for a tick that was claimed in Postgres."""

@@ -43,6 +43,7 @@ def schedule(settings: Settings) -> list[Periodic]:
         Periodic(JobName.RECONCILE, settings.delivery_reconcile_interval_ms / 1000),
         Periodic(JobName.PROVE, _PROVE_S),
         Periodic(JobName.HOUSEKEEPING, 60.0),
+        Periodic(JobName.DIGEST, settings.digest_interval_ms / 1000),
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +13,24 @@ DIGEST_CAP = 50
 MAX_KEY_CHARS, MAX_KIND_CHARS, MAX_SUBJECT_CHARS, MAX_SOURCE_CHARS = 255, 64, 300, 100
 #: Characters of the JSON of an event's details.
 MAX_DETAILS_CHARS = 4_000
+
+
+class LogEvent(IntEnum):
+    """The numbers of log lines about digests, 3600 to 3699, in the field `event_id`; others may alert on them."""
+
+    DIGEST_SENT = 3600
+    DIGEST_NOT_TAKEN = 3601
+    BASELINE_TAKEN = 3602
+    RUN_DONE = 3603
+    CHANNEL_REFUSES = 3604
+    NOTIFICATION_DEAD_LETTERED = 3605
+    OUTCOME_UNKNOWN = 3606
+    DIGEST_TAKEN_OVER = 3607
+    CHANNEL_WAITS = 3608
+    REQUEUED = 3609
+    RETENTION_PROGRESS = 3610
+    RETENTION_DONE = 3611
+    RETENTION_INTERRUPTED = 3612
 
 
 class Severity(StrEnum):
@@ -96,8 +114,9 @@ class Digest:
 
     id: UUID
     channel: str
+    created_at: datetime
     items: Sequence[Item]
-    left: int
+    left: int = 0
 
     @property
     def title(self) -> str:

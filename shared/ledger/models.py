@@ -718,8 +718,8 @@ class DigestChannel(Base):
     retention_days: Mapped[int | None]
     created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
     baselined_at: Mapped[datetime | None]
-    events_from: Mapped[datetime] = mapped_column(server_default=text("'-infinity'"))
-    detected_at: Mapped[datetime] = mapped_column(server_default=text("'-infinity'"))
+    events_from: Mapped[datetime | None]
+    detected_at: Mapped[datetime | None]
     last_sent_at: Mapped[datetime | None]
     wait_until: Mapped[datetime | None]
     not_configured: Mapped[str | None]
@@ -750,7 +750,8 @@ class SentDigest(Base):
     One message to a channel. Its id is the dispatch batch id of its items and what the receiver knows it by.
 
     `claim_id` is the fence of the call under way: a result is recorded only under it. `next_attempt_at`: when a frozen
-    set is repeated. `reference`: the send that an e-mail digest became.
+    set is repeated. `maybe_known`: a call may have been taken, so that the set stays together under its id.
+    `reference`: the send that an e-mail digest became.
     """
 
     __tablename__ = "digest"
@@ -763,6 +764,7 @@ class SentDigest(Base):
     claim_id: Mapped[UUID | None]
     leased_until: Mapped[datetime | None]
     taken_over: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    maybe_known: Mapped[bool] = mapped_column(server_default=text("false"))
     next_attempt_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     outcome: Mapped[str | None]

@@ -1,9 +1,13 @@
 """What goes into an HTTP call of a provider, and what comes out; `workers.providers.http_engine` makes it."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, NamedTuple
+
+#: Opens the sockets of one handle, told how to ask which call is on it (`digest.guard`).
+SocketOpener = Callable[[Callable[[], int]], Callable[[int, object], object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +20,8 @@ class HttpLimits:
     connection_lifetime_s: int = 240
     #: PEM file of the authorities trusted, in place of the public ones.
     ca_file: str | None = None
+    #: Looks at each address before it is connected to.
+    socket_opener: SocketOpener | None = None
 
 
 class HttpRequest(NamedTuple):

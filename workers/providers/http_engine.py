@@ -50,6 +50,8 @@ class _Call:
         self.curl = _new_handle(limits)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._keep)
         self.token = -1
+        if limits.socket_opener is not None:
+            self.curl.setopt(pycurl.OPENSOCKETFUNCTION, limits.socket_opener(lambda: self.token))
         self.request: HttpRequest = HttpRequest("", [], None, "")
         self.timeout_ms = 0
         self.fresh = False

@@ -1,0 +1,176 @@
+-- name: detect_events
+-- Detection: each event that a channel wants to hear of and has not, as one thing to be told; `baseline` writes it down
+-- as known. Committed before anything is delivered. Events come into sight when they are committed, so detection looks
+-- back an hour before it last looked, longer than any transaction may last.
+INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, details, finding_key, occurred_at, status,
+                          next_attempt_at, final_at)
+SELECT c.id, e.dedup_key, e.kind, e.subject, e.severity, e.details, e.finding_key, e.created_at,
+       CASE WHEN %(baseline)s THEN 'suppressed' ELSE 'pending' END,
+       CASE WHEN NOT %(baseline)s THEN now() END, CASE WHEN %(baseline)s THEN now() END
+FROM digest_channel c
+JOIN event e ON e.tenant_id = c.tenant_id
+    AND e.received_at >= coalesce(greatest(c.events_from, c.detected_at - interval '1 hour'), '-infinity')
+WHERE c.id = %(channel_id)s
+  AND array_position(%(severities)s::text[], e.severity) >= array_position(%(severities)s::text[], c.min_severity)
+  AND (c.kinds IS NULL OR e.kind = ANY (c.kinds))
+  AND NOT EXISTS (SELECT 1 FROM notification n WHERE n.channel_id = c.id AND n.dedup_key = e.dedup_key)
+ORDER BY e.id
+ON CONFLICT (channel_id, dedup_key) DO NOTHING
+
+-- name: detect_findings
+-- Likewise each finding that is so.
+INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, details, finding_key, occurred_at, status,
+                          next_attempt_at, final_at)
+SELECT c.id, f.dedup_key, f.kind, f.subject, f.severity, f.details, f.key, f.changed_at,
+       CASE WHEN %(baseline)s THEN 'suppressed' ELSE 'pending' END,
+       CASE WHEN NOT %(baseline)s THEN now() END, CASE WHEN %(baseline)s THEN now() END
+FROM digest_channel c
+JOIN finding f ON f.tenant_id = c.tenant_id AND f.active
+    AND f.changed_at >= coalesce(c.detected_at - interval '1 hour', '-infinity')
+WHERE c.id = %(channel_id)s
+  AND array_position(%(severities)s::text[], f.severity) >= array_position(%(severities)s::text[], c.min_severity)
+  AND (c.kinds IS NULL OR f.kind = ANY (c.kinds))
+  AND NOT EXISTS (SELECT 1 FROM notification n WHERE n.channel_id = c.id AND n.dedup_key = f.dedup_key)
+ORDER BY f.changed_at, f.key
+ON CONFLICT (channel_id, dedup_key) DO NOTHING
+
+-- name: note_detected
+-- How far detection has come.
+UPDATE digest_channel SET detected_at = now(), baselined_at = coalesce(baselined_at, now()) WHERE id = %(channel_id)s
+
+-- name: select_open_digests
+-- Messages of a channel whose outcome is not known: `held` by a call under way, else to be repeated when `due`.
+SELECT id, created_at, left_count, taken_over, maybe_known OR status = 'calling',
+       coalesce(leased_until > now(), false) AS held, coalesce(next_attempt_at <= now(), true) AS due
+FROM digest
+WHERE channel_id = %(channel_id)s AND status IN ('calling', 'frozen')
+ORDER BY created_at
+
+-- name: claim_digest_again
+-- The same set under the same id: it was frozen and is due, or its dispatcher died. Its claim is the fence of the call.
+UPDATE digest
+SET status = 'calling', claim_id = %(claim_id)s, leased_until = now() + %(lease_s)s * interval '1 second',
+    taken_over = taken_over + (status = 'calling')::int, maybe_known = true, next_attempt_at = NULL
+WHERE id = %(id)s AND status IN ('calling', 'frozen')
+  AND coalesce(leased_until <= now(), true) AND coalesce(next_attempt_at <= now(), true)
+RETURNING id
+
+-- name: select_frozen_items
+-- What is in it, as far as it is still to be told.
+SELECT n.id, n.dedup_key, n.kind, n.subject, n.severity, n.details, n.finding_key, n.occurred_at, n.attempt_count,
+       n.owed_since, coalesce(NOT f.active, false)
+FROM notification n
+JOIN digest_channel c ON c.id = n.channel_id
+LEFT JOIN finding f ON f.tenant_id = c.tenant_id AND f.key = n.finding_key
+WHERE n.dispatch_batch_id = %(id)s AND n.final_at IS NULL
+ORDER BY n.id
+
+-- name: select_due_items
+-- What is due on a channel at this moment, the longest due first, as many as go into one message.
+SELECT n.id, n.dedup_key, n.kind, n.subject, n.severity, n.details, n.finding_key, n.occurred_at, n.attempt_count,
+       n.owed_since, coalesce(NOT f.active, false)
+FROM notification n
+JOIN digest_channel c ON c.id = n.channel_id
+LEFT JOIN finding f ON f.tenant_id = c.tenant_id AND f.key = n.finding_key
+WHERE n.channel_id = %(channel_id)s AND n.status IN ('pending', 'retrying') AND n.dispatch_batch_id IS NULL
+  AND n.next_attempt_at <= now()
+ORDER BY n.next_attempt_at, n.id
+LIMIT %(limit)s
+FOR NO KEY UPDATE OF n
+
+-- name: count_due_items
+-- How many are due on a channel.
+SELECT count(*)::int FROM notification
+WHERE channel_id = %(channel_id)s AND status IN ('pending', 'retrying') AND dispatch_batch_id IS NULL
+  AND next_attempt_at <= now()
+
+-- name: claim_digest
+-- A new message; committed, with its items, before its call.
+INSERT INTO digest (id, channel_id, status, item_count, left_count, claim_id, leased_until)
+VALUES (%(id)s, %(channel_id)s, 'calling', %(items)s, %(left)s, %(claim_id)s,
+        now() + %(lease_s)s * interval '1 second')
+RETURNING created_at
+
+-- name: put_items_into_digest
+-- Guard: they are to be told and in no other message.
+UPDATE notification SET dispatch_batch_id = %(digest_id)s
+WHERE id = ANY (%(ids)s::bigint[]) AND final_at IS NULL AND dispatch_batch_id IS NULL
+
+-- name: record_digest
+-- A call's outcome. Fence: the claim. Nothing is returned where the message is another dispatcher's by now.
+UPDATE digest
+SET status = %(status)s, claim_id = NULL, leased_until = NULL, outcome = %(outcome)s, detail = %(detail)s,
+    reference = %(reference)s, maybe_known = maybe_known OR %(status)s = 'frozen',
+    next_attempt_at = CASE WHEN %(status)s = 'frozen' THEN %(next_attempt_at)s::timestamptz END,
+    ended_at = CASE WHEN %(status)s <> 'frozen' THEN now() END
+WHERE id = %(id)s AND claim_id = %(claim_id)s AND status = 'calling'
+RETURNING id
+
+-- name: record_items
+-- What its items become. `last_error` is kept when one is sent after all: it says why that took so long. An item stays
+-- in its message when it was told by it, or while the message is to be repeated.
+UPDATE notification n
+SET status = x.status, attempt_count = x.attempt_count, next_attempt_at = x.next_attempt_at,
+    last_error = coalesce(%(error)s, n.last_error), sent_at = CASE WHEN x.status = 'sent' THEN now() END,
+    final_at = CASE WHEN x.status IN ('sent', 'dead_lettered') THEN now() END,
+    dispatch_batch_id = CASE WHEN x.status = 'sent' OR (x.status = 'retrying' AND %(frozen)s) THEN n.dispatch_batch_id END
+FROM unnest(%(ids)s::bigint[], %(statuses)s::text[], %(counts)s::int[], %(next)s::timestamptz[])
+     AS x (id, status, attempt_count, next_attempt_at)
+WHERE n.id = x.id AND n.dispatch_batch_id = %(digest_id)s AND n.final_at IS NULL
+
+-- name: release_items
+-- Nothing became of them: they are due as before, for a later message.
+UPDATE notification SET dispatch_batch_id = NULL WHERE dispatch_batch_id = %(digest_id)s AND final_at IS NULL
+
+-- name: add_notification_counts
+-- All-time counts behind the metrics. Kinds are the tenants' words: of more than a hundred per channel the further ones
+-- are counted together.
+INSERT INTO notification_count AS c (channel, kind, became, count)
+SELECT %(channel)s, x.kind, x.became, sum(x.count)
+FROM (
+    SELECT given.became, given.count,
+           CASE WHEN EXISTS (SELECT 1 FROM notification_count k WHERE k.channel = %(channel)s AND k.kind = given.kind)
+                  OR (SELECT count(DISTINCT k.kind) FROM notification_count k WHERE k.channel = %(channel)s) < 100
+                THEN given.kind ELSE 'other' END AS kind
+    FROM unnest(%(kinds)s::text[], %(became)s::text[], %(counts)s::bigint[]) AS given (kind, became, count)
+) AS x
+GROUP BY x.kind, x.became
+ORDER BY x.kind, x.became
+ON CONFLICT (channel, kind, became) DO UPDATE SET count = c.count + excluded.count
+
+-- name: select_notification_counts
+-- For the metrics: what became of notifications since the beginning.
+SELECT channel, kind, became, count FROM notification_count ORDER BY channel, kind, became
+
+-- name: count_notifications_waiting
+-- For the metrics: found and neither told nor given up, by channel.
+SELECT c.name, (SELECT count(*) FROM notification n WHERE n.channel_id = c.id AND n.final_at IS NULL)::int
+FROM digest_channel c ORDER BY c.name
+
+-- name: requeue_notifications
+-- A person has dead letters told again, those named or all of a channel: a new life with all attempts. `last_error`
+-- stays until there is another.
+UPDATE notification
+SET status = 'pending', attempt_count = 0, owed_since = now(), next_attempt_at = now(), final_at = NULL,
+    dispatch_batch_id = NULL
+WHERE channel_id = %(channel_id)s AND status = 'dead_lettered' AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
+RETURNING id
+
+-- name: select_notifications
+-- The history, newest first, after a keyset cursor.
+SELECT n.id, c.name, n.dedup_key, n.kind, n.subject, n.severity, n.status, n.attempt_count, n.created_at,
+       n.next_attempt_at, n.last_error, n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key
+FROM notification n
+JOIN digest_channel c ON c.id = n.channel_id
+WHERE (%(channel)s::text IS NULL OR c.name = %(channel)s) AND (%(kind)s::text IS NULL OR n.kind = %(kind)s)
+  AND (%(status)s::text IS NULL OR n.status = %(status)s) AND n.id < %(before)s
+ORDER BY n.id DESC LIMIT %(limit)s
+
+-- name: select_digests
+-- Messages to a channel, newest first.
+SELECT d.id, c.name, d.status, d.item_count, d.left_count, d.created_at, d.ended_at, d.next_attempt_at, d.outcome,
+       d.detail, d.reference
+FROM digest d
+JOIN digest_channel c ON c.id = d.channel_id
+WHERE %(channel)s::text IS NULL OR c.name = %(channel)s
+ORDER BY d.created_at DESC LIMIT %(limit)s
