@@ -38,6 +38,13 @@ def time_of_day(iso: str) -> str:
     return _moment(iso).astimezone(UTC).strftime("%H:%M:%S")
 
 
+def clock_words(iso: str) -> str:
+    """A moment as a clock shows it, with its day unless that is today: "09:00", "Tue 1 Dec 09:00"; in UTC."""
+    moment = _moment(iso).astimezone(UTC)
+    same_day = moment.date() == datetime.now(UTC).date()
+    return f"{moment:%H:%M}" if same_day else f"{moment:%a} {moment.day} {moment:%b %H:%M}"
+
+
 def as_iso(moment: str | datetime) -> str:
     """A moment for `datetime=`: seconds, UTC."""
     return _moment(moment).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -55,12 +62,14 @@ def install(app: Flask) -> None:
         exact=exact,
         time_of_day=time_of_day,
         as_iso=as_iso,
+        clock_words=clock_words,
         draw_sparkline=sparkline,
         draw_bar=bar,
         number_words=words.number,
         short_number_words=words.short_number,
         rate_words=words.rate,
         duration_words=words.duration,
+        short_duration_words=words.short_duration,
         percent_words=words.percent,
     )
     app.jinja_env.trim_blocks = True

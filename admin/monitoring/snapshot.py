@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import psycopg
 
@@ -25,6 +25,7 @@ from shared.settings import Settings
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Store = Literal["postgres", "redis"]
 STORES: tuple[Store, ...] = ("postgres", "redis")
 
@@ -43,6 +44,14 @@ class Sources:
 
     services: Services
     now: datetime
+    _kept: dict[object, Any] = field(default_factory=dict, compare=False)
+
+    def once(self, look: "Callable[[Sources], T]") -> T:
+        """What `look` gives, looked up once in a document however many sections ask."""
+        if look not in self._kept:
+            self._kept[look] = look(self)
+        found: T = self._kept[look]
+        return found
 
     @property
     def settings(self) -> Settings:

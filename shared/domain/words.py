@@ -51,6 +51,13 @@ def duration(seconds: float | None) -> str:
     return "1 day" if days == 1 else f"{days} days"
 
 
+def short_duration(seconds: float | None) -> str:
+    """A span that may be below a second: "0.4 s", "2.1 s", "45 s", "4 min"; None → "–"."""
+    if seconds is None or seconds >= _FEW:
+        return duration(seconds)
+    return f"{max(seconds, 0):.1f} s"
+
+
 def percent(part: float, whole: float) -> str:
     """A share as "3.4 %"; never "0 %" for something nor "100 %" for less than all; "–" of nothing."""
     if whole <= 0:

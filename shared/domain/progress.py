@@ -1,0 +1,100 @@
+"""What a send in progress is doing, in the words of the pages. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from shared.domain.books import Reason
+
+#: What keeps due work back on purpose: something about its provider, or its queue, which an operator paused.
+HeldBack = Literal["gate", "circuit", "isolated", "hold", "queue"]
+
+#: Why nothing of a channel may go, for people. A full cap is none: as much goes as may.
+HELD_WORDS: dict[HeldBack, str] = {
+    "gate": "the provider told us to slow down",
+    "circuit": "circuit open",
+    "isolated": "the provider is not set up right",
+    "hold": "an operator holds the provider",
+    "queue": "the queue is paused",
+}
+
+#: Seconds for which work may be due before a missing worker is worth saying.
+_PATIENCE_S = 10.0
+
+#: ok, busy, warn, bad, off: the shape and colour beside a word.
+Kind = Literal["ok", "busy", "warn", "bad", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A state in a word, with a reason or remark, and a moment that belongs to the word."""
+
+    word: str
+    kind: Kind
+    note: str | None = None
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """
+    How a send stands, over all its channels.
+
+    `due` may go unless `held_back`; `later` are tried again, the first at `next_at`; `at_work`: a worker holds some
+    of it. `idle_s` seconds ago anything of it moved or came due.
+    """
+
+    place: Literal["going", "paused", "scheduled"]
+    accepted: int
+    due: int
+    in_hand: int
+    later: int
+    proving: int
+    at_work: bool
+    idle_s: float
+    held_back: HeldBack | None = None
+    send_at: datetime | None = None
+    next_at: datetime | None = None
+    pause_reason: str | None = None
+
+
+def doing(send: Standing) -> Doing:
+    """Say what a send is doing."""
+    if send.place == "paused":
+        return Doing("paused", "warn", send.pause_reason)
+    if send.place == "scheduled":
+        return Doing("scheduled", "off", at=send.send_at)
+    if send.due and send.held_back == "queue":
+        return Doing("queue paused", "warn")
+    if send.due and send.held_back:
+        return Doing("waiting for provider", "warn", HELD_WORDS[send.held_back])
+    if send.due + send.in_hand:
+        if not send.at_work and send.idle_s > _PATIENCE_S:
+            return Doing("waiting for a worker", "warn")
+        return Doing("sending", "busy")
+    if send.later * 10 >= send.accepted:
+        return Doing("trying again", "warn", f"{send.later:,} not taken yet", send.next_at)
+    if send.later:
+        return Doing("finishing", "busy", f"{send.later:,} tried again", send.next_at)
+    if send.proving:
+        return Doing("finishing", "busy", f"{send.proving:,} being proved")
+    return Doing("finishing", "busy")
+
+
+def held_back_by(reason: Reason | None, *, queue_paused: bool) -> HeldBack | None:
+    """What keeps due work back on purpose; None where it may go, a full cap included."""
+    if queue_paused:
+        return "queue"
+    return None if reason is None or reason == "cap" else reason
+
+
+def change(now: float, before: float) -> str:
+    """A figure against that of the hour before, in words."""
+    if before == 0:
+        return "none the hour before" if now else "as the hour before"
+    percent = round(100 * (now - before) / before)
+    if percent == 0:
+        return "as the hour before"
+    if percent > 1_000:  # noqa: PLR2004  # more says nothing
+        return f"{now / before:,.0f} times the hour before"
+    return f"{abs(percent)} % {'more' if percent > 0 else 'less'} than the hour before"

@@ -1,0 +1,241 @@
+"""The Overview: what is due, how fast it goes, what keeps it, and when it will be over."""
+
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from admin.extensions import installed
+from admin.monitoring.snapshot import build
+from shared.accounts import credential_of, provider_name
+from shared.coordination.gate import Gate
+from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
+from shared.ledger.db import Ledger
+from tests.integration.ledger.hand import Hand, ended
+from tests.integration.monitoring.conftest import MakeApp
+from tests.support.browser import Browser, text_of
+from tests.support.factories import make_send
+from tests.support.ledger_rows import put_rows, put_send
+
+SENDING = SendStatus.SENDING
+
+
+@pytest.fixture
+def app(make_app: MakeApp, redis_url: str) -> Flask:
+    return make_app(redis_url=redis_url, email_provider="sandbox", sms_provider="sandbox")
+
+
+@pytest.fixture
+def hand(ledger: Ledger) -> Hand:
+    return Hand(ledger)
+
+
+def sections(app: Flask) -> dict[str, Any]:
+    return {name: entry["data"] for name, entry in build(installed(app), None)["sections"].items()}
+
+
+def channel(app: Flask, name: str = "email", mode: str = "live") -> Any:
+    [row] = [row for row in sections(app)["channels"]["channels"] if (row["channel"], row["mode"]) == (name, mode)]
+    return row
+
+
+def count_minutes(ledger: Ledger, per_minute: list[int], *, channel: str = "email", failed: int = 0) -> None:
+    """So many sent in each of the last full minutes, oldest first."""
+    with ledger.autocommit() as connection:
+        for ago, sent in enumerate(reversed(per_minute), start=1):
+            connection.execute(
+                "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent, failed)"
+                " VALUES (date_trunc('minute', now()) - %s * interval '1 minute', 1, 'live', %s, 'ches', 12, %s, %s)",
+                [ago, channel, sent, failed],
+            )
+
+
+def test_rows_stay_when_nothing_is_due(app: Flask) -> None:
+    text = text_of(Browser(app).get("/admin/monitoring"))
+    assert "E-mail nothing due" in text
+    assert "SMS nothing due" in text
+    assert "Nothing is in progress." in text
+    assert "No digest channels." in text
+
+
+def test_what_is_due_is_told_from_what_waits_for_its_time(app: Flask, ledger: Ledger) -> None:
+    going = make_send(ledger, count=100, status=SENDING, age="9 minutes")
+    put_rows(ledger, going.id, range(1, 26), "sent")
+    put_rows(ledger, going.id, range(26, 51), "retrying", due_in="20 minutes")
+    put_send(ledger, make_send(ledger, count=7).id, SendStatus.PAUSED)
+    soon = make_send(ledger, count=11, send_at="30 minutes")
+    put_send(ledger, soon.id, SendStatus.SCHEDULED)
+    put_send(ledger, make_send(ledger, count=13, send_at="3 hours").id, SendStatus.SCHEDULED)
+    row = channel(app)
+    assert (row["due"], row["later"], row["paused"], row["scheduled"]) == (50, 25, 7, 24)
+    assert row["next_hour"] == 25 + 11
+    assert row["owed"] == 75 + 7 + 24
+    assert row["held_back"] == []
+
+
+def test_the_age_of_work_counts_from_when_it_may_go(app: Flask, ledger: Ledger) -> None:
+    send = make_send(ledger, count=5, status=SENDING, age="3 hours", send_at="-2 minutes")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '3 hours'")
+        connection.execute("UPDATE send SET started_at = send_at")
+        row = connection.execute("SELECT send_at FROM send WHERE id = %s", [send.id]).fetchone()
+    assert row is not None
+    assert channel(app)["oldest_due_at"] == row[0].isoformat(timespec="seconds")
+
+
+def test_a_provider_that_is_told_to_wait_for_holds_its_work_back(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=40, status=SENDING, age="10 minutes")
+    close_gate(app, "email")
+    row = channel(app)
+    assert (row["due"], row["oldest_due_at"]) == (0, None)
+    assert row["held_back"] == [{"why": "the provider told us to slow down", "count": 40}]
+    assert row["circuit"] == {"word": "told to slow down", "kind": "warn"}
+    assert row["clears"] == {"seconds": None, "words": "the provider told us to slow down"}
+    [send] = sections(app)["sends"]["sends"]
+    assert send["state"]["word"] == "waiting for provider"
+    assert send["time_left"]["words"] == "the provider told us to slow down"
+
+
+def close_gate(app: Flask, channel: str) -> None:
+    services = installed(app)
+    name = provider_name(services.settings, Channel(channel), Mode.LIVE)
+    gate = Gate(
+        services.link,
+        provider=name,
+        credential=credential_of(services.settings, name),
+        namespace=services.settings.redis_namespace,
+    )
+    gate.close(60.0)
+
+
+def test_a_paused_queue_holds_back_its_own_lane(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=40, status=SENDING)
+    make_send(ledger, count=2, status=SENDING, lane=Lane.SINGLE)
+    with ledger.autocommit() as connection:
+        connection.execute("INSERT INTO queue_pause (queue, operator, reason) VALUES ('email_bulk', 'kim', 'trial')")
+    row = channel(app)
+    assert row["due"] == 2
+    assert row["held_back"] == [{"why": "the queue is paused", "count": 40}]
+
+
+def test_the_time_left_comes_from_the_sustained_rate(app: Flask, ledger: Ledger, hand: Hand) -> None:
+    send = make_send(ledger, count=1_500, status=SENDING, batch_size=100)
+    count_minutes(ledger, [0, 30, 58, 60, 600, 62])
+    hand.take(send, limit=10)
+    data = sections(app)
+    [row] = [row for row in data["channels"]["channels"] if row["channel"] == "email"]
+    assert (row["per_minute"], row["sustained"]) == (62, 60)
+    assert row["clears"]["words"] == "about 25 min"
+    [shown] = data["sends"]["sends"]
+    assert shown["state"] == {"word": "sending", "kind": "busy", "note": None, "at": None}
+    assert shown["time_left"]["words"] == "about 25 min"
+    assert (shown["left"], shown["percent"], shown["per_minute"]) == (1_500, 0, 60)
+
+
+def test_without_data_or_with_a_rate_of_nothing_there_is_no_number(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=100, status=SENDING, age="5 seconds")
+    assert channel(app)["clears"] == {"seconds": None, "words": "nothing was sent in the last 5 min"}
+    count_minutes(ledger, [12])
+    assert channel(app)["clears"] == {"seconds": None, "words": "measuring the rate"}
+
+
+def test_sends_of_a_channel_share_its_rate_and_the_longest_comes_first(app: Flask, ledger: Ledger) -> None:
+    small, large = (make_send(ledger, count=count, status=SENDING, batch_size=100) for count in (300, 2_700))
+    count_minutes(ledger, [60] * 5)
+    first, second = sections(app)["sends"]["sends"]
+    assert (first["id"], first["time_left"]["words"]) == (str(large.id), "about 50 min")
+    # Taking turns, the small one is over when as much of the large one is: 600 at 60 a minute.
+    assert (second["id"], second["time_left"]["words"]) == (str(small.id), "about 10 min")
+    assert first["per_minute"] == second["per_minute"] == 30
+
+
+@pytest.mark.parametrize(("status", "word"), [(SendStatus.PAUSED, "paused"), (SendStatus.SCHEDULED, "scheduled")])
+def test_a_send_that_a_person_or_its_time_keeps_says_so(
+    app: Flask, ledger: Ledger, status: SendStatus, word: str
+) -> None:
+    send = make_send(ledger, count=3, send_at="1 hour" if status is SendStatus.SCHEDULED else None)
+    put_send(ledger, send.id, status)
+    [shown] = sections(app)["sends"]["sends"]
+    assert shown["state"]["word"] == word
+    assert (shown["state"]["at"] is not None) is (word == "scheduled")
+
+
+def test_a_send_without_a_worker_says_so_and_one_that_has_just_come_due_does_not(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=3, status=SENDING, age="5 minutes")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '5 minutes'")
+        assert state_of(app) == "waiting for a worker"
+        connection.execute("UPDATE batch SET due_at = now()")
+        connection.execute("UPDATE send SET started_at = now()")
+    assert state_of(app) == "sending"
+
+
+def test_what_is_left_for_later_is_finishing_or_trying_again(app: Flask, ledger: Ledger) -> None:
+    send = make_send(ledger, count=25, status=SENDING)
+    put_rows(ledger, send.id, range(1, 25), "sent")
+    put_rows(ledger, send.id, [25], "retrying", due_in="5 minutes")
+    [shown] = sections(app)["sends"]["sends"]
+    assert (shown["state"]["word"], shown["state"]["note"]) == ("finishing", "1 tried again")
+    assert (shown["percent"], shown["time_left"]["words"]) == (96, "about 5 min")
+    put_rows(ledger, send.id, range(1, 25), "retrying", due_in="9 minutes")
+    assert state_of(app) == "trying again"
+    put_rows(ledger, send.id, range(1, 25), "sent")
+    put_rows(ledger, send.id, [25], "unsure", prove_in="1 minute")
+    [shown] = sections(app)["sends"]["sends"]
+    assert (shown["state"]["word"], shown["state"]["note"], shown["left"]) == ("finishing", "1 being proved", 1)
+
+
+def state_of(app: Flask) -> Any:
+    [shown] = sections(app)["sends"]["sends"]
+    return shown["state"]["word"]
+
+
+def test_at_most_twenty_sends_are_shown_and_the_others_counted(app: Flask, ledger: Ledger) -> None:
+    for count in range(1, 24):
+        make_send(ledger, count=count, status=SENDING)
+    data = sections(app)["sends"]
+    assert [send["left"] for send in data["sends"]] == list(range(23, 3, -1))
+    assert data["count"] == 23
+    assert "3 more" in text_of(Browser(app).get("/admin/monitoring"))
+
+
+def test_test_keys_have_a_row_of_their_own_and_no_part_in_the_figures(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=4, status=SENDING, mode=Mode.TEST)
+    assert channel(app)["due"] == 0
+    assert channel(app, mode="test")["due"] == 4
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent)"
+            " VALUES (date_trunc('minute', now()), 1, 'test', 'email', 'sandbox', 3, 9)"
+        )
+    assert sections(app)["last_hour"]["sent"]["now"] == 0
+
+
+def test_the_last_hour_is_compared_with_the_one_before(app: Flask, ledger: Ledger) -> None:
+    count_minutes(ledger, [10] * 60 + [15] * 60, failed=1)
+    hour = sections(app)["last_hour"]
+    assert (hour["sent"]["now"], hour["sent"]["change"]) == (900, "50 % more than the hour before")
+    assert len(hour["sent"]["points"]) == 60
+    assert (hour["failed"]["now"], hour["failed"]["attempts"], hour["failed"]["kind"]) == (60, 960, "warn")
+    assert hour["rate"]["now"] == pytest.approx(15 / 60)
+    assert 5 <= hour["took"]["median"] <= 7
+    text = text_of(Browser(app).get("/admin/monitoring"))
+    assert "Handed over 900" in text
+    assert "Failed 60 6.2 %" in text
+
+
+def test_a_real_send_shows_in_every_figure(app: Flask, ledger: Ledger, hand: Hand) -> None:
+    send = make_send(ledger, count=10, status=SENDING, age="30 seconds")
+    claim, rows = hand.take(send)
+    hand.record(claim, *(ended(row, DeliveryStatus.SENT) for row in rows[:4]), ended(rows[4], DeliveryStatus.FAILED))
+    data = sections(app)
+    assert (data["last_hour"]["sent"]["now"], data["last_hour"]["failed"]["now"]) == (4, 1)
+    [shown] = data["sends"]["sends"]
+    assert (shown["sent"], shown["failed"], shown["left"], shown["percent"]) == (4, 1, 5, 50)
+
+
+def test_without_redis_the_circuit_is_not_known_and_the_rest_is(make_app: MakeApp, ledger: Ledger) -> None:
+    make_send(ledger, count=6, status=SENDING)
+    row = channel(make_app(email_provider="sandbox"))
+    assert row["due"] == 6
+    assert row["circuit"]["word"] == "not known"
