@@ -58,7 +58,7 @@ def judge(
     told to slow down uses none, and neither does a channel that is not set up right. What may have been taken stays
     together and is repeated as it was, when the longest backoff among its items is over.
 
-    Source: seed rule (base × 2^(n−1), dead-lettered at the last attempt); ADR-0011.
+    Source: seed rule (base × 2^(n−1), dead-lettered at the last attempt); ADR-0012.
     """
     untouched = Judged(DigestStatus.FROZEN, next_attempt_at=now) if maybe_known else Judged(DigestStatus.FAILED)
     match outcome:
