@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import psycopg
 
@@ -158,7 +158,7 @@ def build(services: Services, previous: Mapping[str, Any] | None) -> dict[str, A
                 away[section.store] = True
         sections[section.name] = _entry(data, before["sections"].get(section.name, _NOTHING), now)
     stores = {store: _store_entry(away[store], before["stores"].get(store, {}), now) for store in STORES}
-    document = {"v": round(now.timestamp() * 1000), "at": _iso(now), "stores": stores, "sections": sections}
+    document = {"v": round(now.timestamp() * 1000), "at": iso(now), "stores": stores, "sections": sections}
     warnings, verdict = judge(document, services.settings, now)
     return {**document, "warnings": warnings, "verdict": verdict}
 
@@ -192,8 +192,8 @@ def _sample(section: Section, sources: Sources) -> Data | None:
 
 def _entry(data: Data | None, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     if data is not None:
-        return {"status": "ok", "at": _iso(now), "since": None, "data": data}
-    since = before["since"] or _iso(now)
+        return {"status": "ok", "at": iso(now), "since": None, "data": data}
+    since = before["since"] or iso(now)
     if before["at"] is None or now - datetime.fromisoformat(before["at"]) > timedelta(seconds=LAST_GOOD_S):
         return {"status": "unavailable", "at": None, "since": since, "data": {}}
     return {"status": "stale", "at": before["at"], "since": since, "data": before["data"]}
@@ -202,8 +202,15 @@ def _entry(data: Data | None, before: Mapping[str, Any], now: datetime) -> dict[
 def _store_entry(away: bool, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:  # noqa: FBT001
     if not away:
         return {"status": "ok", "since": None}
-    return {"status": "away", "since": before.get("since") or _iso(now)}
+    return {"status": "away", "since": before.get("since") or iso(now)}
 
 
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds")
+@overload
+def iso(moment: datetime) -> str: ...
+@overload
+def iso(moment: None) -> None: ...
+@overload
+def iso(moment: datetime | None) -> str | None: ...
+def iso(moment: datetime | None) -> str | None:
+    """A moment as sections tell it: ISO, UTC, to the millisecond; None stays None."""
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds")

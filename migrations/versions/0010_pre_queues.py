@@ -1,4 +1,4 @@
-"""Paused queues."""
+"""Paused queues; what a pass finds unaccounted in the books."""
 
 from alembic import op
 
@@ -20,7 +20,9 @@ def upgrade() -> None:
         )
         """
     )
+    op.execute("ALTER TABLE recovery_pass ADD COLUMN unaccounted jsonb")
 
 
 def downgrade() -> None:
+    op.execute("ALTER TABLE recovery_pass DROP COLUMN unaccounted")
     op.execute("DROP TABLE queue_pause")

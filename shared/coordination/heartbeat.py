@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -63,6 +63,7 @@ class Worker:
     state: WorkerState
     seconds_left: float | None
     drain_s: float | None
+    paused: tuple[str, ...]
     busy: int
     consumers: tuple[Consumer, ...]
     beat_age_s: float
@@ -84,14 +85,16 @@ class Heartbeat:
         ttl_s: float = TTL_S,
         namespace: str = keys.NAMESPACE,
         also: Callable[[], object] | None = None,
+        paused: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """`also` is called after every beat: for what wants the same rhythm."""
+        """`also` is called after every beat: for what wants the same rhythm. `paused` tells the queues left alone."""
         self._link = link
         self._identity = identity
         self._ttl_ms = round(ttl_s * 1000)
         self._keys = (keys.WORKER.name(namespace, worker=identity.id), keys.WORKERS.name(namespace))
         self._queues_key = keys.QUEUES.name(namespace)
         self._also = also
+        self._paused = paused
         self._lock = threading.Lock()
         self._progress: dict[str, tuple[bool, float]] = {}
         self._drain_until: float | None = None
@@ -143,6 +146,7 @@ class Heartbeat:
             "started_at": self._identity.started_at.isoformat(),
             "seconds_left": left_s,
             "drain_s": self._drain_s,
+            "paused": sorted(self._paused()),
             "consumers": consumers,
         }
         args: tuple[str | int, ...] = (self._identity.id, json.dumps(said), self._ttl_ms, *self._identity.queues)
@@ -207,6 +211,7 @@ def _worker(said: dict[str, Any], *, beat_age_s: float) -> Worker:
         state="running" if left_s is None else "draining",
         seconds_left=None if left_s is None else max(0.0, left_s - beat_age_s),
         drain_s=said.get("drain_s"),
+        paused=tuple(said.get("paused", ())),
         busy=sum(consumer.busy for consumer in consumers),
         consumers=consumers,
         beat_age_s=beat_age_s,

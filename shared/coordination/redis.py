@@ -51,6 +51,7 @@ class RedisHealth:
     eviction_policy: str
     evicted_keys: int
     connected_clients: int
+    rejected_connections: int
 
 
 class Script:
@@ -164,6 +165,7 @@ class RedisLink:
             eviction_policy=str(info.get("maxmemory_policy", "")),
             evicted_keys=int(info.get("evicted_keys", 0)),
             connected_clients=int(info.get("connected_clients", 0)),
+            rejected_connections=int(info.get("rejected_connections", 0)),
         )
 
     def subscriber(self, *, timeout_s: float) -> redis.Redis:

@@ -69,9 +69,26 @@ class Facts:
         """Seconds since an ISO moment; None for none."""
         return None if moment is None else (self.now - datetime.fromisoformat(moment)).total_seconds()
 
+    def providers(self) -> Iterator[Mapping[str, Any]]:
+        """What Redis tells of each provider, with what the ledger does: its hold, and what it last took."""
+        accounts = {(each["provider"], each["credential"]): each for each in self.rows("work", "accounts")}
+        errors = self.data("work").get("errors") or {}
+        for row in self.rows("providers", "providers"):
+            account = accounts.get((row["provider"], row["credential"])) or {}
+            hold = account.get("hold")
+            yield {
+                **row,
+                "word": "held" if hold else row["word"],
+                "since": hold["since"] if hold else row["since"],
+                "hold": hold,
+                "last_accepted_at": account.get("last_accepted_at"),
+                "configuration_error": account.get("configuration_error"),
+                "last_error": errors.get(row["provider"]),
+            }
+
     def providers_of(self, channel: str, mode: str = "live") -> Iterator[Mapping[str, Any]]:
         """The provider rows that take a channel's messages of a mode."""
-        for row in self.rows("providers", "providers"):
+        for row in self.providers():
             if {"channel": channel, "mode": mode} in row["serves"]:
                 yield row
 
@@ -102,19 +119,6 @@ class Facts:
         """Seconds since a live provider of a channel last took a message; None when none ever did."""
         ages = [self.age_s(row.get("last_accepted_at")) for row in self.providers_of(channel)]
         return min((age for age in ages if age is not None), default=None)
-
-
-def spoken(seconds: float) -> str:
-    """A duration in words, to the precision people need: "45 s", "9 min", "2 h 5 min", "3 days"."""
-    whole = max(0, round(seconds))
-    if whole < 60:  # noqa: PLR2004  # a minute
-        return f"{whole} s"
-    minutes, hours = whole // 60, whole // 3600
-    if hours < 1:
-        return f"{minutes} min"
-    if hours < 48:  # noqa: PLR2004  # two days
-        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
-    return f"{hours // 24} days"
 
 
 def channel_word(channel: str) -> str:

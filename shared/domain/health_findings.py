@@ -11,8 +11,8 @@ from shared.domain.health_facts import (
     channel_word,
     is_are,
     messages_word,
-    spoken,
 )
+from shared.domain.words import duration
 
 Severity = Literal["critical", "warning"]
 
@@ -68,7 +68,7 @@ def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
             continue
         quiet_s = facts.last_accepted_s(works[0]["channel"])
         if quiet_s is None or quiet_s >= 60:  # noqa: PLR2004  # below a minute it would not be news
-            quiet = "" if quiet_s is None else f" for {spoken(quiet_s)}"
+            quiet = "" if quiet_s is None else f" for {duration(quiet_s)}"
             text = f"Nothing has been sent{quiet} although {due:,} {is_are(due)} due"
             yield Finding(f"{text}: no running worker on queue `{name}`.", since)
         else:
@@ -87,14 +87,14 @@ def nothing_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         if quiet_s is not None and quiet_s < limits.nothing_sent_s:
             continue
         count = sum(work["due"] for work in works)
-        for_s = spoken(min(age_s, quiet_s) if quiet_s is not None else age_s)
+        for_s = duration(min(age_s, quiet_s) if quiet_s is not None else age_s)
         words = messages_word({channel}, count)
         yield Finding(f"Nothing has been sent for {for_s} although {words} {is_are(count)} due.", oldest)
 
 
 def circuit_open(facts: Facts, limits: Thresholds, *, long: bool) -> Iterator[Finding]:
     """A provider whose circuit failures opened, for longer than the threshold or for less."""
-    for row in facts.rows("providers", "providers"):
+    for row in facts.providers():
         open_s = facts.age_s(row.get("opened_at")) if row["word"] in ("open", "half-open") else None
         if open_s is None or (open_s >= limits.circuit_open_s) is not long:
             continue
@@ -103,12 +103,12 @@ def circuit_open(facts: Facts, limits: Thresholds, *, long: bool) -> Iterator[Fi
         failed = sum(entry["failed_3m"] for entry in facts.rows("traffic", "channels") if entry["channel"] in channels)
         waiting = f"{messages_word(channels, count)} {is_are(count)} waiting"
         rest = "" if failed or not facts.data("traffic") else ", none are failing"
-        yield Finding(f"{_provider(row)} circuit open for {spoken(open_s)}: {waiting}{rest}.", row["opened_at"])
+        yield Finding(f"{_provider(row)} circuit open for {duration(open_s)}: {waiting}{rest}.", row["opened_at"])
 
 
 def provider_not_configured(facts: Facts, _: Thresholds) -> Iterator[Finding]:
     """A provider that refused our account or set-up, or that lacks settings while messages wait for it."""
-    for row in facts.rows("providers", "providers"):
+    for row in facts.providers():
         count = facts.waiting_for(row)
         channels = {served["channel"] for served in row["serves"]}
         waiting = f"{messages_word(channels, count)} {is_are(count)} waiting"
@@ -121,7 +121,7 @@ def provider_not_configured(facts: Facts, _: Thresholds) -> Iterator[Finding]:
 
 def provider_held(facts: Facts, _: Thresholds) -> Iterator[Finding]:
     """A provider that an operator holds."""
-    for row in facts.rows("providers", "providers"):
+    for row in facts.providers():
         hold = row.get("hold")
         if hold:
             channels = {served["channel"] for served in row["serves"]}
@@ -169,7 +169,7 @@ def not_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
             age_s = facts.age_s(queue["oldest_at"]) or 0.0
             if age_s >= limits.queue_still_s:
                 waits = f"{queue['ready']:,} message{' waits' if queue['ready'] == 1 else 's wait'}"
-                yield Finding(f"Queue `{queue['queue']}` is not moving: {waits}, the oldest for {spoken(age_s)}.",
+                yield Finding(f"Queue `{queue['queue']}` is not moving: {waits}, the oldest for {duration(age_s)}.",
                               queue["oldest_at"])  # fmt: skip
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from shared.domain.health_facts import Facts, Thresholds, spoken
+from shared.domain.health_facts import Facts, Thresholds
 from shared.domain.health_findings import Finding
+from shared.domain.words import duration
 
 
 def reconciler_late(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
@@ -14,10 +15,12 @@ def reconciler_late(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     allowed_s = limits.reconcile_interval_s * limits.reconciler_late_intervals
     age_s = facts.age_s(data["last_pass_at"])
     if age_s is None:
-        if (facts.age_s(data["ledger_since"]) or 0.0) > allowed_s:
+        if (facts.age_s(data["first_send_at"]) or 0.0) > allowed_s:
             yield Finding("No reconciler pass has ever run: is `worker_ops` up?", None)
     elif age_s > allowed_s:
-        yield Finding(f"The last reconciler pass was {spoken(age_s)} ago; nothing lost is found.", data["last_pass_at"])
+        yield Finding(
+            f"The last reconciler pass was {duration(age_s)} ago; nothing lost is found.", data["last_pass_at"]
+        )
 
 
 def clock_late(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
@@ -25,7 +28,7 @@ def clock_late(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     data = facts.data("recovery")
     age_s = facts.age_s(data.get("last_tick_at"))
     if age_s is not None and age_s > limits.clock_late_s:
-        text = f"The clock's last tick was {spoken(age_s)} ago: nothing that waits for a time begins."
+        text = f"The clock's last tick was {duration(age_s)} ago: nothing that waits for a time begins."
         yield Finding(text, data["last_tick_at"])
 
 
@@ -58,7 +61,7 @@ def clock_skew(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         skew_s = facts.data(section).get("skew_s")
         if skew_s is not None and abs(skew_s) > limits.clock_skew_s:
             way = "ahead of" if skew_s > 0 else "behind"
-            yield Finding(f"The clock of {name} is {spoken(abs(skew_s))} {way} that of the web process.", None)
+            yield Finding(f"The clock of {name} is {duration(abs(skew_s))} {way} that of the web process.", None)
 
 
 def redis_memory_high(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
@@ -82,7 +85,7 @@ def snapshot_stale(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     """Figures that are older than they look, while their store answers."""
     age_s = facts.age_s(facts.document.get("at"))
     if age_s is not None and age_s > limits.snapshot_stale_s:
-        yield Finding(f"These figures are {spoken(age_s)} old: no web process could make newer ones.",
+        yield Finding(f"These figures are {duration(age_s)} old: no web process could make newer ones.",
                       facts.document["at"])  # fmt: skip
         return
     late = {

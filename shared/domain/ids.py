@@ -18,6 +18,11 @@ def new_send_id() -> UUID:
     return UUID(int=value | 0b10 << 62 | secrets.randbits(62))
 
 
+def id_of_age(seconds: float) -> UUID:
+    """The lowest id that a send accepted so many seconds ago may have."""
+    return UUID(int=max(0, time.time_ns() // 1_000_000 - round(seconds * 1000)) << 80)
+
+
 def delivery_id(send_id: UUID, row_no: int) -> str:
     """The public id of a delivery: `<send id>.<row number>`."""
     return f"{send_id}.{row_no}"

@@ -51,9 +51,15 @@ def lines(connection: Connection, *, send_id: UUID | None = None) -> list[BookLi
     return found
 
 
-def sends_out_of_balance(connection: Connection, *, send_id: UUID | None = None, limit: int) -> list[OutOfBalance]:
-    """Channels of sends whose parts do not sum to what was accepted; of one send or of all."""
-    rows = connection.execute(_SENDS, {"send_id": send_id, "limit": limit})
+def sends_out_of_balance(
+    connection: Connection, *, send_id: UUID | None = None, since_id: UUID | None = None, limit: int
+) -> list[OutOfBalance]:
+    """
+    Channels of sends whose parts do not sum to what was accepted; of one send or of all.
+
+    `since_id`: only of sends in progress, and of those that are newer than this id.
+    """
+    rows = connection.execute(_SENDS, {"send_id": send_id, "since_id": since_id, "limit": limit})
     return [OutOfBalance(row[0], Channel(row[1]), *row[2:]) for row in rows]
 
 

@@ -465,7 +465,11 @@ class Receipt(Base):
 
 
 class RecoveryPass(Base):
-    """One pass of the reconciler; `counts` is {kind: {found, retried, requeued, given_up}}."""
+    """
+    One pass of the reconciler; `counts` is {kind: {found, retried, requeued, given_up}}.
+
+    `unaccounted` is what it found wrong in the books: {"deliveries", "sends"}; empty where they balance.
+    """
 
     __tablename__ = "recovery_pass"
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
@@ -475,6 +479,7 @@ class RecoveryPass(Base):
     ended_at: Mapped[datetime | None]
     counts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     error: Mapped[str | None]
+    unaccounted: Mapped[dict[str, Any] | None]
 
     __table_args__ = (Index("ix_recovery_pass_started_at", text("started_at DESC")),)
 

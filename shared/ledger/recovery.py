@@ -199,9 +199,17 @@ def note_tick(connection: Connection, *, worker: str, took_s: float, counts: Map
     connection.execute(_NOTE_TICK, {"worker": worker, "took_s": took_s, "counts": Jsonb(counts)})
 
 
-def end_pass(connection: Connection, pass_id: int, *, counts: Mapping[str, Any], error: str | None) -> None:
-    """Write down the end of a pass; `error` says why it ended early."""
-    connection.execute(_END, {"id": pass_id, "counts": Jsonb(counts), "error": error})
+def end_pass(
+    connection: Connection,
+    pass_id: int,
+    *,
+    counts: Mapping[str, Any],
+    error: str | None,
+    unaccounted: Mapping[str, Any] | None,
+) -> None:
+    """Write down the end of a pass; `error` says why it ended early, `unaccounted` what is wrong in the books."""
+    wrong = None if unaccounted is None else Jsonb(unaccounted)
+    connection.execute(_END, {"id": pass_id, "counts": Jsonb(counts), "error": error, "unaccounted": wrong})
     connection.execute(_FORGET)
 
 

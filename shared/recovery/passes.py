@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import psycopg
 
@@ -71,6 +71,8 @@ class RunningPass:
     flight: Flight | None
     ledger: Ledger
     counts: dict[Kind, Counts] = field(default_factory=no_counts)
+    #: What is wrong in the books: {"deliveries", "sends"}; None where they balance.
+    unaccounted: dict[str, Any] | None = None
     #: Why it left something to the next pass; shown to people.
     left: str | None = None
     begun_at: float = field(default_factory=time.monotonic)
@@ -143,6 +145,12 @@ def _postgres_lock(ledger: Ledger) -> Iterator[bool]:
 def _write_end(running: RunningPass, error: str) -> None:
     try:
         with running.ledger.autocommit() as connection:
-            recovery.end_pass(connection, running.id, counts=running.as_json(), error=error or None)
+            recovery.end_pass(
+                connection,
+                running.id,
+                counts=running.as_json(),
+                error=error or None,
+                unaccounted=running.unaccounted,
+            )
     except psycopg.Error as fault:
         _log.warning("pass_end_not_written", extra={"pass": running.id, "error": type(fault).__name__})

@@ -19,10 +19,11 @@ import redis
 from shared.accounts import credential_of, provider_name
 from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisLink, RedisUnavailable
+from shared.domain.ids import id_of_age
 from shared.domain.signature import failure_signature
 from shared.domain.states import Channel, DeliveryStatus, Mode
 from shared.jobs import Jobs, QueueName
-from shared.ledger import batches, chains, deliveries, providers, recovery
+from shared.ledger import batches, books, chains, deliveries, providers, recovery
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import POSTGRES_AWAY, Connection, Ledger
 from shared.ledger.recovery import StuckBatch, StuckSend, T, Verdict
@@ -36,6 +37,8 @@ _log = logging.getLogger(__name__)
 #: Things a finder gives at once, and things changed in one transaction: locks last some 50 ms.
 _PAGE = 1_000
 _CHUNK = 100
+#: Seconds; the books of sends accepted within them are checked by each pass, beside those in progress.
+_BOOKS_S = 24 * 3600.0
 #: Share of the interval that a pass may take; the rest of what is stuck waits for the next one.
 _SHARE_OF_INTERVAL = 0.8
 #: A holder that never lives: what `take_stalled` and a release with lost outcomes leave batches to.
@@ -83,7 +86,14 @@ class Reconciler:
         with only_pass(self._ledger, self._link, self._settings, worker=self._worker) as running:
             if running is None:
                 return None
-            steps = (self._take_sends_further, self._free_batches, self._give_up, self._end_outages, self._start_chains)
+            steps = (
+                self._take_sends_further,
+                self._free_batches,
+                self._give_up,
+                self._end_outages,
+                self._start_chains,
+                self._check_books,
+            )
             for step in steps:
                 self._do(step, running)
                 running.check()
@@ -227,6 +237,16 @@ class Reconciler:
                 counts = running.counts[kind_of_work(started.lane)]
                 counts.found += 1
                 counts.requeued += 1
+
+    def _check_books(self, running: RunningPass) -> None:
+        """What changes is compared with what was accepted; a difference is a fault of ours, and nothing mends it."""
+        with self._ledger.autocommit() as connection:
+            found = books.sends_out_of_balance(connection, since_id=id_of_age(_BOOKS_S), limit=_PAGE)
+        if found:
+            sends = sorted({str(each.send_id) for each in found})
+            missing = sum(abs(each.accepted - each.counted) for each in found)
+            running.unaccounted = {"deliveries": missing, "sends": sends[:10]}
+            _log.error("books_out_of_balance", extra={"deliveries": missing, "sends": sends[:10]})
 
     def _in_one_transaction(
         self,

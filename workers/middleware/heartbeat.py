@@ -51,6 +51,7 @@ class Heartbeats(dramatiq.Middleware):
             interval_s=INTERVAL_S,
             namespace=runtime.settings.redis_namespace,
             also=with_each_beat,
+            paused=lambda: broker.paused,
         )
         self._heartbeat.start()
         runtime.doorbell.ring("workers", "queues")

@@ -39,7 +39,8 @@ GROUP BY s.mode, a.key, s.status
 ORDER BY s.mode, a.key, s.status
 
 -- name: find_sends_out_of_balance
--- Sends whose batches, or whose written totals, do not sum to what was accepted.
+-- Sends whose batches, or whose written totals, do not sum to what was accepted. With `since_id` only those in
+-- progress, and those accepted since that was the newest id: what changes, at each pass of the reconciler.
 SELECT s.id, a.key, a.value::int AS accepted, coalesce(c.counted, w.counted, 0) AS counted
 FROM send s
 CROSS JOIN LATERAL jsonb_each_text(s.accepted) AS a
@@ -51,7 +52,10 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT sum(n.value::int)::int AS counted FROM jsonb_each_text(s.settled_counts -> a.key) AS n
 ) AS w ON true
-WHERE (%(send_id)s::uuid IS NULL OR s.id = %(send_id)s) AND coalesce(c.counted, w.counted, 0) <> a.value::int
+WHERE (%(send_id)s::uuid IS NULL OR s.id = %(send_id)s)
+  AND (%(since_id)s::uuid IS NULL OR s.id >= %(since_id)s
+       OR s.status IN ('pending', 'queued', 'scheduled', 'sending', 'paused'))
+  AND coalesce(c.counted, w.counted, 0) <> a.value::int
 ORDER BY s.id LIMIT %(limit)s
 
 -- name: find_deliveries_out_of_balance

@@ -187,7 +187,8 @@ VALUES (%(worker)s, 0, now() - %(took_s)s * interval '1 second', now(), %(counts
 
 -- name: end_recovery_pass
 -- A pass is over. One that died never gets here: `ended_at` stays empty.
-UPDATE recovery_pass SET ended_at = now(), counts = %(counts)s, error = %(error)s WHERE id = %(id)s
+UPDATE recovery_pass SET ended_at = now(), counts = %(counts)s, error = %(error)s, unaccounted = %(unaccounted)s
+WHERE id = %(id)s
 
 -- name: select_recovery_passes
 -- The newest passes, and ticks that recovered something. Callers: `tidings reconcile`, the System tab.

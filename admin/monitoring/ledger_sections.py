@@ -1,0 +1,119 @@
+"""What the ledger tells of the machinery, for the snapshot: due work, pauses, holds, passes, and the server itself."""
+
+import time
+from datetime import datetime
+
+from admin.monitoring.snapshot import Data, Section, Sources, add_section, iso
+from shared.jobs import queue_for
+from shared.ledger import pauses, providers, system
+from shared.recovery.passes import KINDS
+
+#: Recoveries that the System page lists.
+_RECOVERIES = 20
+
+
+def sample_work(sources: Sources) -> Data:
+    """What is due, which queues and providers people stopped, and what each provider last took and refused."""
+    with sources.connection() as connection:
+        due = system.due_work(connection)
+        paused = pauses.paused(connection)
+        states = {(state.provider, state.credential): state for state in providers.states(connection)}
+        holds = {(hold.provider, hold.credential): hold for hold in providers.holds(connection)}
+        errors = system.newest_errors(connection)
+    return {
+        "due": [
+            {
+                "queue": queue_for(work.channel, work.lane).value,
+                "channel": work.channel.value,
+                "lane": work.lane.value,
+                "mode": work.mode.value,
+                "due": work.due,
+                "oldest_due_at": iso(work.oldest_at),
+            }
+            for work in due
+        ],
+        "pauses": [
+            {"queue": pause.queue, "by": pause.operator, "reason": pause.reason, "since": iso(pause.since)}
+            for pause in paused.values()
+        ],
+        "accounts": [
+            {
+                "provider": name,
+                "credential": credential,
+                "last_accepted_at": iso(state.last_accepted_at) if state else None,
+                "configuration_error": state.configuration_error if state else None,
+                "hold": {"by": hold.operator, "reason": hold.reason, "since": iso(hold.since)} if hold else None,
+            }
+            for name, credential in sorted(states.keys() | holds.keys())
+            for state, hold in [(states.get((name, credential)), holds.get((name, credential)))]
+        ],
+        "errors": {
+            name: {"at": iso(error.at), "text": error.detail or error.code or error.outcome}
+            for name, error in errors.items()
+        },
+    }
+
+
+def sample_recovery(sources: Sources) -> Data:
+    """The newest pass and tick, what the last hour's did by kind, and the newest that did anything."""
+    with sources.connection() as connection:
+        state = system.recovery_state(connection)
+        sums = {each.kind: each for each in system.recovered(connection)}
+        newest = system.recoveries(connection, limit=_RECOVERIES)
+    return {
+        "last_pass_at": iso(state.started_at),
+        "last_pass_s": _seconds(state.started_at, state.ended_at),
+        "last_pass_by": state.worker,
+        "last_pass_error": state.error,
+        "last_tick_at": iso(state.last_tick_at),
+        "first_send_at": iso(state.first_send_at),
+        "unaccounted": {**state.unaccounted, "at": iso(state.started_at)} if state.unaccounted else None,
+        "kinds": [
+            {
+                "kind": kind,
+                "found": each.found if each else 0,
+                "retried": each.retried if each else 0,
+                "requeued": each.requeued if each else 0,
+                "given_up": each.given_up if each else 0,
+            }
+            for kind in KINDS
+            for each in [sums.get(kind)]
+        ],
+        "recoveries": [
+            {
+                "at": iso(each.started_at),
+                "by": each.worker,
+                "by_tick": each.by_tick,
+                "seconds": _seconds(each.started_at, each.ended_at),
+                "counts": {kind: dict(counts) for kind, counts in each.counts.items()},
+                "error": each.error,
+            }
+            for each in newest
+        ],
+    }
+
+
+def sample_postgres(sources: Sources) -> Data:
+    """The server: version, connections, schema, how fast it answers, and its clock against ours."""
+    with sources.connection() as connection:
+        connection.execute("SELECT 1")  # the snapshot's transaction begins here, not within what is measured
+        began, before = time.monotonic(), time.time()
+        health = system.ledger_health(connection)
+        took_s, after = time.monotonic() - began, time.time()
+    return {
+        "version": health.version,
+        "schema": health.schema,
+        "latency_ms": round(took_s * 1000, 2),
+        "connections": health.connections,
+        "max_connections": health.max_connections,
+        "skew_s": round(health.now.timestamp() - (before + after) / 2, 3),
+    }
+
+
+def _seconds(started: datetime | None, ended: datetime | None) -> float | None:
+    return None if started is None or ended is None else round((ended - started).total_seconds(), 2)
+
+
+add_section(Section("postgres", "postgres", sample_postgres))
+add_section(Section("work", "postgres", sample_work))
+add_section(Section("recovery", "postgres", sample_recovery))
