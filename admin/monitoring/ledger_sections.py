@@ -4,10 +4,14 @@ import time
 from datetime import datetime
 
 from admin.monitoring.snapshot import Data, Section, Sources, add_section, iso
+from shared.domain.health_facts import FAILURE_WINDOW_S
+from shared.domain.states import Channel, Mode
 from shared.jobs import queue_for
-from shared.ledger import pauses, providers, system
+from shared.ledger import minutes, pauses, providers, system
 from shared.recovery.passes import KINDS
 
+#: Minutes over which failures are counted, and those that are "now".
+_FAILURE_MINUTES, _NOW_MINUTES = FAILURE_WINDOW_S // 60, 3
 #: Recoveries that the System page lists.
 _RECOVERIES = 20
 
@@ -51,6 +55,40 @@ def sample_work(sources: Sources) -> Data:
             name: {"at": iso(error.at), "text": error.detail or error.code or error.outcome}
             for name, error in errors.items()
         },
+    }
+
+
+def sample_traffic(sources: Sources) -> Data:
+    """What happened to live deliveries in the last minutes, by channel; and everything since the beginning."""
+    with sources.connection() as connection:
+        recent = minutes.last(connection, minutes=_FAILURE_MINUTES)
+        totals = minutes.totals(connection)
+    channels = []
+    for channel in Channel:
+        live = [each for each in recent if each.channel is channel and each.mode is Mode.LIVE]
+        last = [each.counts for each in live if each.ago <= _NOW_MINUTES]
+        channels.append(
+            {
+                "channel": channel.value,
+                "sent_3m": sum(counts.sent for counts in last),
+                "failed_3m": sum(counts.failed + counts.dead_lettered for counts in last),
+                "sent_15m": sum(each.counts.sent for each in live),
+                "failed_15m": sum(each.counts.failed + each.counts.dead_lettered for each in live),
+                "dead_lettered_15m": sum(each.counts.dead_lettered for each in live),
+            }
+        )
+    return {
+        "channels": channels,
+        "totals": [
+            {
+                "channel": total.channel.value,
+                "provider": total.provider,
+                "counts": {name: getattr(total.counts, name) for name in minutes.COUNTS},
+                "took": {str(bucket): count for bucket, count in sorted(total.took.items())},
+            }
+            for total in totals
+            if total.mode is Mode.LIVE
+        ],
     }
 
 
@@ -116,4 +154,5 @@ def _seconds(started: datetime | None, ended: datetime | None) -> float | None:
 
 add_section(Section("postgres", "postgres", sample_postgres))
 add_section(Section("work", "postgres", sample_work))
+add_section(Section("traffic", "postgres", sample_traffic))
 add_section(Section("recovery", "postgres", sample_recovery))

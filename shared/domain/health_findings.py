@@ -1,6 +1,6 @@
 """What is wrong with the flow of messages: one finder per rule of `health`. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from shared.domain.health_facts import (
 from shared.domain.words import duration
 
 Severity = Literal["critical", "warning"]
+#: Seconds without a message taken below which that would be no news.
+_NEWS_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ def unaccounted(facts: Facts, _: Thresholds) -> Iterator[Finding]:
 
 
 def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """A queue that no live worker consumes."""
+    """A queue that no live worker consumes; those on which nothing is due are told of together."""
     if not facts.data("workers") or not facts.data("queues"):
         return
     consumed = {
@@ -55,24 +57,33 @@ def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         if (facts.age_s(worker["beat_at"]) or 0.0) <= limits.beat_late_s and worker["state"] == "running"
         for queue in worker["queues"]
     }
+    idle = []
     for queue in facts.rows("queues", "queues"):
-        name = queue["queue"]
-        if name in consumed or name in facts.paused_queues():
+        if queue["queue"] in consumed or queue["queue"] in facts.paused_queues():
             continue
-        works = [work for work in facts.due() if work["queue"] == name]
-        due = sum(work["due"] for work in works)
-        since = queue.get("no_worker_since")
-        if not due:
-            waits = f"{queue['ready']:,} messages wait" if queue["ready"] else "nothing waits on it now"
-            yield Finding(f"No running worker on queue `{name}`; {waits}.", since, "warning")
-            continue
-        quiet_s = facts.last_accepted_s(works[0]["channel"])
-        if quiet_s is None or quiet_s >= 60:  # noqa: PLR2004  # below a minute it would not be news
-            quiet = "" if quiet_s is None else f" for {duration(quiet_s)}"
-            text = f"Nothing has been sent{quiet} although {due:,} {is_are(due)} due"
-            yield Finding(f"{text}: no running worker on queue `{name}`.", since)
-        else:
-            yield Finding(f"No running worker on queue `{name}`: {due:,} {is_are(due)} due.", since)
+        works = [work for work in facts.due() if work["queue"] == queue["queue"]]
+        if works:
+            yield _due_without_worker(facts, queue, works)
+        elif queue["ready"] or queue.get("no_worker_since"):
+            idle.append(queue)
+    if idle:
+        names = " and ".join(f"`{queue['queue']}`" for queue in idle)
+        ready = sum(queue["ready"] for queue in idle)
+        waits = f"{ready:,} message{' waits' if ready == 1 else 's wait'}" if ready else "nothing waits there now"
+        since = min((queue["no_worker_since"] for queue in idle if queue.get("no_worker_since")), default=None)
+        text = f"No running worker on queue{'s' if len(idle) > 1 else ''} {names}; {waits}."
+        yield Finding(text, since, "critical" if ready else "warning")
+
+
+def _due_without_worker(facts: Facts, queue: Mapping[str, Any], works: Sequence[Mapping[str, Any]]) -> Finding:
+    name, since = queue["queue"], queue.get("no_worker_since")
+    due = sum(work["due"] for work in works)
+    quiet_s = facts.last_accepted_s(works[0]["channel"])
+    if quiet_s is not None and quiet_s < _NEWS_S:
+        return Finding(f"No running worker on queue `{name}`: {due:,} {is_are(due)} due.", since)
+    quiet = "" if quiet_s is None else f" for {duration(quiet_s)}"
+    text = f"Nothing has been sent{quiet} although {due:,} {is_are(due)} due: no running worker on queue `{name}`."
+    return Finding(text, since)
 
 
 def nothing_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
