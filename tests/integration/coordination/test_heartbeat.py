@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from shared.coordination.heartbeat import Heartbeat, Identity, Worker, alive, list_workers
+from shared.coordination.heartbeat import Heartbeat, Identity, Worker, alive, list_queues, list_workers
 from shared.coordination.redis import RedisLink
 from tests.integration.coordination.conftest import LonelyRedis
 from tests.support.waiting import wait_until
@@ -88,7 +88,7 @@ def test_a_clean_exit_leaves_the_list_at_once(
     wait_until(listed)
     heartbeat.stop()
     assert listed() == []
-    assert raw.keys(f"{namespace}:*") == []
+    assert raw.keys(f"{namespace}:*") == [f"{namespace}:queues"], "its queues are remembered: nobody consumes them now"
 
 
 def test_a_silent_worker_grows_old_and_then_leaves(heartbeat_of: Beat, listed: Listed) -> None:
@@ -127,3 +127,19 @@ def test_stopping_without_redis_is_quiet(lonely_redis: LonelyRedis) -> None:
     heartbeat = Heartbeat(RedisLink(lonely_redis.url), identity())
     lonely_redis.kill()
     heartbeat.stop()
+
+
+def test_queues_are_known_from_the_workers_that_consumed_them(
+    heartbeat_of: Beat, link: RedisLink, namespace: str, raw: redis.Redis
+) -> None:
+    heartbeat_of(identity(queues=("email", "sms"))).beat()
+    heartbeat_of(identity("w2", queues=("ops",)), paused=lambda: ["ops"]).beat()
+    assert set(list_queues(link, namespace=namespace)) == {"email", "sms", "ops"}
+    (paused,) = [worker.paused for worker in list_workers(link, namespace=namespace) if worker.identity.id == "w2"]
+    assert paused == ("ops",)
+
+    raw.zadd(f"{namespace}:queues", {"sms": 1})
+    heartbeat_of(identity("w2", queues=("ops",))).beat()
+    assert set(list_queues(link, namespace=namespace)) == {"email", "ops"}, (
+        "after a week without a worker it is no more"
+    )
