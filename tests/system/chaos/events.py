@@ -16,8 +16,8 @@ class Event:
     """
     Something done `at_s` seconds after the sends got going.
 
-    what: provider, kill, drain, freeze, thaw, remove, start, flush, redis_stop, redis_start, redis_hang, redis_freeze,
-    redis_thaw, redis_fill, redis_demote, redis_heal, postgres_stop, postgres_start, postgres_crash.
+    what: provider, kill, drain, term, freeze, thaw, remove, start, flush, redis_stop, redis_start, redis_hang,
+    redis_freeze, redis_thaw, redis_fill, redis_demote, redis_heal, postgres_stop, postgres_start, postgres_crash.
     """
 
     at_s: float
@@ -73,6 +73,7 @@ def perform(stage: Stage, each: Event) -> None:
         "provider": stage.provider.behave,
         "kill": stage.fleet.kill,
         "drain": stage.fleet.drain,
+        "term": stage.fleet.term,
         "freeze": stage.fleet.freeze,
         "thaw": stage.fleet.thaw,
         "remove": lambda member: stage.fleet.kill(member, again=False),

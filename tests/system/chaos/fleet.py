@@ -99,18 +99,29 @@ class Fleet:
             self.start(member)
         return death
 
-    def drain(self, member: str, *, again: bool = True) -> None:
+    def term(self, member: str) -> None:
+        """SIGTERM to the whole group, twice, as a platform does; does not wait for the end."""
+        self._running[member].signal_group(SIGTERM)
+        self._running[member].signal_group(SIGTERM)
+
+    def drain(self, member: str, *, again: bool = True, signals: str = "twice") -> None:
         """
-        SIGTERM to the whole group, twice, as a platform does; it must end with 0 in time.
+        SIGTERM to the "main" process alone, to its whole "group", or to the group "twice"; it must end with 0 in time.
 
         One that is still loading its program has nothing to give back, and may not hear it: dramatiq's main process
         waits for a child that a signal ended before its handlers were complete (2.2, cli.py: `logger` in
         `termhandler`). The platform's SIGKILL ends it.
         """
-        running = self._running.pop(member)
+        running = self._running[member]
         loading = not _READY.search(running.output())
-        running.signal_group(SIGTERM)
-        running.signal_group(SIGTERM)
+        match signals:
+            case "main":
+                running.signal(SIGTERM)
+            case "group":
+                running.signal_group(SIGTERM)
+            case _:
+                self.term(member)
+        del self._running[member]
         if loading:
             with suppress(AssertionError):
                 running.wait(_LOADING_S)
@@ -135,7 +146,11 @@ class Fleet:
     def busiest(self, *, among: str) -> str:
         """The member that has most calls in flight."""
         members = [member for member in self._running if member.startswith(among)]
-        return max(members, key=lambda member: self._left_in_flight(_group(self._running[member].pid)))
+        return max(members, key=self.in_flight)
+
+    def in_flight(self, member: str) -> int:
+        """Its calls that were claimed and are not recorded."""
+        return self._left_in_flight(_group(self._running[member].pid))
 
     def output(self) -> str:
         """The end of what each process wrote, dead ones included."""

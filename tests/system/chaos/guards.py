@@ -74,7 +74,7 @@ GUARDS: Sequence[Guard] = (
     ),
     Guard(
         "a dead worker's calls are unsure",
-        ("kills", "killed-once", "frozen"),
+        ("kills", "killed-once", "killed-in-its-drain", "frozen"),
         "shared/ledger/sql/batches.sql",
         "what a dead or frozen worker had in a call is owed again: duplicates",
         (
@@ -162,6 +162,13 @@ GUARDS: Sequence[Guard] = (
         "the second SIGTERM ends a worker in the middle of its calls",
         (("                except IndexError:\n                    return\n",
           "                except IndexError:\n                    pass\n"),),
+    ),
+    Guard(
+        "threads are waited for",
+        ("drains", "longer-than-the-grace"),
+        "workers/middleware/drain.py",
+        "a worker ends with calls in flight, which somebody else has to find",
+        (("within_s=self._runtime.work_ends_in_s)", "within_s=0.0)"),),
     ),
     Guard(
         "a tick is claimed",

@@ -11,7 +11,7 @@ import psycopg
 import redis
 
 from admin.local.tether import Tether
-from tests.system.chaos import everything, outages, postgres_faults, redis_faults, workers
+from tests.system.chaos import everything, outages, postgres_faults, redis_faults, stops, workers
 from tests.system.chaos.events import say
 from tests.system.chaos.relay import relay
 from tests.system.chaos.scenario import SCENARIOS, Scenario, Size
@@ -19,7 +19,7 @@ from tests.system.chaos.stage import Stage, stage
 from tests.system.chaos.verdict import Found
 
 #: Where the scenarios are; importing them fills SCENARIOS.
-MODULES = (outages, workers, redis_faults, postgres_faults, everything)
+MODULES = (outages, workers, redis_faults, postgres_faults, stops, everything)
 
 
 @dataclass(frozen=True)

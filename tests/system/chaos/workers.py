@@ -1,4 +1,4 @@
-"""The workers' faults: killed, frozen, told twice; the clock's: dead, two of them."""
+"""The workers' faults: killed, one by one and all at once; the clock's: dead, two of them."""
 
 import time
 
@@ -47,24 +47,6 @@ def killed_once(stage: Stage, size: Size) -> Found:
     wait_until(lambda: stage.accepted() > accepted, timeout=_MOVING_AGAIN_S, what="the send to move again")
     settle(stage, within_s=180)
     return judge(stage, since=since, in_doubt=sum(death.in_flight for death in stage.fleet.deaths))
-
-
-@scenario(nightly=True)
-def frozen(stage: Stage, size: Size) -> Found:
-    """
-    A bulk worker is stopped (SIGSTOP) for longer than its lease and its heartbeat, then goes on.
-
-    LEASE_MS 6000, WORKER_HEARTBEAT_TIMEOUT_MS 8000, frozen 10 s (90 s at full length). Guard: the lease is looked at
-    last before the call, and every write is fenced by the claim id.
-    """
-    since = time.monotonic()
-    stage.provider.usually(latency_ms=150)
-    stage.submit(size.pick(short=1_500, full=5_000))
-    get_going(stage, accepted=100)
-    play(stage, during(0.5, size.pick(short=10, full=90), "freeze", member=stage.fleet.busiest(among="worker_bulk")))
-    let_pass(stage, 3.0)
-    settle(stage, within_s=180)
-    return judge(stage, since=since)
 
 
 @scenario()
