@@ -3,9 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from shared.domain.signature import FailureSignature
 from shared.domain.states import Channel, DeliveryStatus
@@ -13,6 +13,7 @@ from shared.ledger.db import Connection, together
 from shared.ledger.queries import statement
 
 _CLAIM = statement("claim_window")
+_CLAIMED = statement("find_claimed_rows")
 _RECORD = statement("record_outcomes")
 _LOCK_LATE = statement("lock_for_late_outcome")
 _RECORD_LATE = statement("record_late_outcome")
@@ -100,6 +101,40 @@ def claim_window(
         },
     )
     return [ClaimedDelivery(*row) for row in cursor.fetchall()]
+
+
+def give_back_claim(connection: Connection, *, send_id: UUID, channel: Channel, claim: UUID, provider: str) -> int:
+    """
+    Undo a claim whose commit was not heard of: no call of it was made; how many rows are owed again.
+
+    Nothing where it was never committed. Rows that were parked meanwhile, the lease being lost, come back too.
+    """
+    found = connection.execute(_CLAIMED, {"send_id": send_id, "channel": channel.value, "claim": claim}).fetchall()
+    if not found:
+        return 0
+    claimed = Claim(send_id, channel, claim, found[0][2], provider)
+    now = datetime.now(UTC)
+    left = record(connection, claimed, [_not_attempted(row_no, batch_no, now) for row_no, batch_no, _ in found])
+    for result in left:
+        record_late(connection, claimed, result, late_claim=uuid4())
+    return len(found)
+
+
+def _not_attempted(row_no: int, batch_no: int, now: datetime) -> Result:
+    return Result(
+        row_no=row_no,
+        batch_no=batch_no,
+        became=DeliveryStatus.OWED,
+        uses_attempt=False,
+        next_attempt_at=None,
+        ref=None,
+        outcome="not_attempted",
+        code="not_attempted",
+        detail=None,
+        signature=None,
+        ended_at=now,
+        evidence=None,
+    )
 
 
 def record(connection: Connection, claim: Claim, results: Sequence[Result]) -> list[Result]:

@@ -16,7 +16,7 @@ from shared.domain.states import Channel
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName, queue_for
 from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import ChainKey, SendContent
-from shared.ledger.db import POSTGRES_AWAY
+from shared.ledger.db import POSTGRES_AWAY, Connection
 from shared.ledger.deliveries import Claim, ClaimedDelivery
 from shared.ledger.providers import Standing
 from shared.recovery import holds
@@ -53,6 +53,8 @@ class Chain:
     _worker: UUID = field(init=False)
     _held: dict[int, int] = field(default_factory=dict)
     _window: Window | None = None
+    #: A claim whose commit was not heard of, and the provider it was for.
+    _unheard: tuple[UUID, str] | None = None
 
     def run(self) -> None:
         """
@@ -90,6 +92,8 @@ class Chain:
                 with self.runtime.ledger.autocommit() as connection:
                     if self._window is not None:
                         self._window.settle_unrecorded(connection)
+                    if self._unheard is not None:
+                        self._give_back(connection, *self._unheard)
                     if failed:
                         batches.set_aside(connection, self.key, worker=self._worker)
                     batches.release(connection, self.key, worker=self._worker, token=self.token)
@@ -103,6 +107,13 @@ class Chain:
                 self.runtime.wait_draining(_ASK_AGAIN_S)
             else:
                 return
+
+    def _give_back(self, connection: Connection, claim_id: UUID, provider: str) -> None:
+        """Nobody was called under a claim that may or may not have been committed."""
+        back = deliveries.give_back_claim(
+            connection, send_id=self.send.id, channel=self.key.channel, claim=claim_id, provider=provider
+        )
+        _log.info("claim_given_back", extra={"deliveries": back})
 
     def _work(self) -> bool:
         """Make windows; True when a successor goes on."""
@@ -128,7 +139,9 @@ class Chain:
                 return False
             try:
                 claim_id = uuid4()
+                self._unheard = (claim_id, sender.provider.name)
                 rows, standing = self._claim(sender, claim_id, limit=entered.slots)
+                self._unheard = None
                 if standing.hold is not None:
                     _log.info("chain_held", extra={"reason": "hold"})
                     with suppress(RedisUnavailable):  # which forgot it, or is away: nobody else need come here

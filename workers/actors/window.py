@@ -33,7 +33,7 @@ from shared.domain.signature import FailureSignature, failure_signature
 from shared.domain.states import DeliveryStatus
 from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import SendContent
-from shared.ledger.db import POSTGRES_AWAY, Connection
+from shared.ledger.db import POSTGRES_AWAY, Connection, together
 from shared.ledger.deliveries import Claim, ClaimedDelivery, Result
 from workers.actors.render import Render, RenderError
 from workers.actors.senders import Sender
@@ -272,9 +272,11 @@ class Window:
                 held = sorted({result.batch_no for result in results})
                 batches.lock(connection, send_id=self.send.id, batches=held)
             late = deliveries.record(connection, self.claim, results)
-            for result in late:
-                deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
             self._record_around(connection, results)
+        # On their own: these lock the send first and then its batch, as everybody does, and here the batch is locked.
+        if late or self._poison or self._pause_reason is not None:
+            with self.runtime.ledger.autocommit() as connection:
+                self._record_above(connection, results, late)
         self._results, self._suppressed = [], []
         self._pause_reason = self._misconfigured = None
         self._took = False
@@ -298,16 +300,23 @@ class Window:
         Rows that were recorded in time are no longer under the claim, and stay as they are.
         """
         with suppress(psycopg.DataError, psycopg.IntegrityError):
-            for result in deliveries.record(connection, self.claim, self._results):
-                deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
+            late = self._write(connection, self._results)
+            self._record_above(connection, self._results, late)
         self._results = []
         unknown = Ambiguous("not_recorded", "the outcome could not be recorded; see the log")
         for row in self._rows:
             self._settle(row, unknown if self._calling else NotAttempted("failed before the call"), called=False)
-        deliveries.record(connection, self.claim, self._results)
+        self._write(connection, self._results)
+
+    def _write(self, connection: Connection, results: Sequence[Result]) -> list[Result]:
+        """Record at the end of a window that failed; the results whose rows are no longer under the claim."""
+        with together(connection):
+            late = deliveries.record(connection, self.claim, results) if results else []
+            self._record_around(connection, [result for result in results if result not in late])
+        return late
 
     def _record_around(self, connection: Connection, results: Sequence[Result]) -> None:
-        """What a group changes beside its rows: groups of failures, suppressions, pauses, the provider's state."""
+        """What a group changes beside its rows: groups of failures, suppressions, the provider's state."""
         # In order: windows that meet the same faults and addresses would wait for each other crosswise.
         failed = {result.signature: result.outcome for result in results if result.signature}
         for id_, outcome in sorted(failed.items()):
@@ -327,12 +336,6 @@ class Window:
                 addresses=sorted(self._suppressed),
                 reason=f"refused by {self.claim.provider}",
             )
-        most = self.runtime.settings.poison_guard_count
-        for signature in self._poison if most else ():
-            reason = f"{most} recipients met the same fault of the message: {self._titles(results, signature)}"
-            chains.pause_poisoned(connection, self.send.id, signature=signature, most=most, reason=reason)
-        if self._pause_reason is not None:
-            chains.pause(connection, self.send.id, reason=self._pause_reason)
         if self._took:
             self._note_accepted(connection)
         if self._misconfigured is not None:
@@ -342,6 +345,17 @@ class Window:
                 credential=self.sender.provider.credential,
                 error=self._misconfigured,
             )
+
+    def _record_above(self, connection: Connection, results: Sequence[Result], late: Sequence[Result]) -> None:
+        """What locks the send: results of rows that somebody parked meanwhile, and pauses."""
+        for result in late:
+            deliveries.record_late(connection, self.claim, result, late_claim=uuid4())
+        most = self.runtime.settings.poison_guard_count
+        for signature in self._poison if most else ():
+            reason = f"{most} recipients met the same fault of the message: {self._titles(results, signature)}"
+            chains.pause_poisoned(connection, self.send.id, signature=signature, most=most, reason=reason)
+        if self._pause_reason is not None:
+            chains.pause(connection, self.send.id, reason=self._pause_reason)
 
     def _note_accepted(self, connection: Connection) -> None:
         key = (self.claim.provider, self.sender.provider.credential)

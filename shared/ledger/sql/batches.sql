@@ -149,8 +149,8 @@ WITH open AS (
     ORDER BY batch_no LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 ), rows AS (
-    SELECT d.place, o.batch_no, o.channel FROM open o CROSS JOIN LATERAL (
-        SELECT ctid AS place FROM delivery
+    SELECT d.place, d.status, o.batch_no, o.channel FROM open o CROSS JOIN LATERAL (
+        SELECT ctid AS place, status FROM delivery
         WHERE send_id = %(send_id)s AND row_no BETWEEN o.first_row AND o.last_row AND status IN ('owed', 'retrying')
         OFFSET 0
     ) AS d
@@ -159,9 +159,10 @@ WITH open AS (
     SET status = %(status)s, settled_at = now(), next_attempt_at = NULL
     FROM rows r
     WHERE d.ctid = r.place AND d.status IN ('owed', 'retrying')
-    RETURNING r.batch_no, r.channel
+    RETURNING r.batch_no, r.channel, r.status
 ), counted AS (
-    SELECT batch_no, channel, count(*)::int AS rows FROM swept GROUP BY batch_no, channel
+    SELECT batch_no, channel, count(*)::int AS rows, count(*) FILTER (WHERE status = 'owed')::int AS owed
+    FROM swept GROUP BY batch_no, channel
 ), minute AS (
     INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, cancelled, expired)
     SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, c.channel, '', 0,
@@ -176,8 +177,10 @@ WITH open AS (
 UPDATE batch b
 SET cancelled = b.cancelled + CASE WHEN %(status)s = 'cancelled' THEN c.rows ELSE 0 END,
     expired = b.expired + CASE WHEN %(status)s = 'expired' THEN c.rows ELSE 0 END,
-    owed = 0, retrying = 0, due_at = NULL,
-    settled_at = CASE WHEN b.sending + b.proving = 0 THEN now() END
+    owed = b.owed - c.owed, retrying = b.retrying - (c.rows - c.owed),
+    -- A row that came back while this took the batch is counted, but unseen here: the next sweep finds it.
+    due_at = CASE WHEN b.owed + b.retrying > c.rows THEN coalesce(b.due_at, now()) END,
+    settled_at = CASE WHEN b.owed + b.retrying = c.rows AND b.sending + b.proving = 0 THEN now() END
 FROM counted c
 WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
 RETURNING c.rows

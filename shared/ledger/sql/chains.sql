@@ -127,13 +127,14 @@ WHERE id = %(send_id)s AND status = 'sending'
 RETURNING id
 
 -- name: pause_poisoned_send
--- The poison guard: the same message fault `most` times since the send was last resumed.
+-- The poison guard: the same message fault `most` times since the send was last resumed. The signature's index has the
+-- faults of every send by time: the send's own time bounds what is read of it.
 UPDATE send s
 SET status = 'paused', paused_at = now(), pause_reason = %(reason)s
 WHERE s.id = %(send_id)s AND s.status = 'sending'
   AND (SELECT count(*) FROM (
         SELECT 1 FROM attempt a
         WHERE a.signature = %(signature)s AND a.send_id = s.id
-          AND a.ended_at > coalesce(s.resumed_at, '-infinity')
+          AND a.ended_at > greatest(s.created_at, s.resumed_at)
         LIMIT %(most)s) AS same) >= %(most)s
 RETURNING s.id

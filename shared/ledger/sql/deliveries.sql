@@ -49,6 +49,20 @@ SELECT c.row_no, c.batch_no, c.address, c.params, c.attempt_count, c.epoch, c.la
 FROM claimed c
 ORDER BY c.row_no
 
+-- name: find_claimed_rows
+-- The commit of a claim was not heard of, so no call of it was made: what it marked is looked for among the batches that
+-- have calls in flight or unsure ones (whoever found our lease lost may have parked them).
+SELECT d.row_no, b.batch_no, d.last_attempt_at
+FROM batch b
+CROSS JOIN LATERAL (
+    SELECT row_no, last_attempt_at FROM delivery
+    WHERE send_id = b.send_id AND row_no BETWEEN b.first_row AND b.last_row
+      AND status IN ('sending', 'unsure') AND claim_id = %(claim)s
+    OFFSET 0
+) AS d
+WHERE b.send_id = %(send_id)s AND b.channel = %(channel)s AND b.sending + b.unsure > 0
+ORDER BY d.row_no
+
 -- name: record_outcomes
 -- A group of a window's calls has ended: rows, attempts and the batches' counts in one statement.
 -- Guard and fence: `sending` under this claim; what somebody else settled, or was changing just now, is not returned.
@@ -143,12 +157,17 @@ CROSS JOIN LATERAL (
 -- name: record_late_outcome
 -- A call outlived its lease, or somebody outside (a receipt, a slow look-up) knows what became of it: its row is
 -- `unsure` meanwhile, being proved or parked. Late proof wins over both.
--- Guard and fence: `unsure` under this claim. The batch is open again when the row is; a send that was finished or
+-- Guard and fence: `unsure` under this claim; a result that is unsure itself says nothing twice (its commit was not
+-- heard of, and it is recorded again). The batch is open again when the row is; a send that was finished or
 -- swept meanwhile is looked at once more, for what it owes and for its totals. The send is written in any case: one
 -- that is being finished at this moment must not miss the row (see complete_send).
 WITH this AS (
     SELECT ctid AS place, prove_at FROM delivery
     WHERE send_id = %(send_id)s AND row_no = %(row_no)s AND status = 'unsure' AND claim_id = %(claim)s
+      AND NOT (%(became)s = 'unsure' AND EXISTS (
+          SELECT 1 FROM attempt a
+          WHERE a.send_id = %(send_id)s AND a.row_no = %(row_no)s AND a.claim_id = %(claim)s
+            AND a.ended_at = %(ended)s))
 ), done AS (
     UPDATE delivery d
     SET status = %(became)s, claim_id = CASE WHEN %(became)s = 'unsure' THEN d.claim_id END,
@@ -240,6 +259,13 @@ WITH this AS (
     SELECT %(send_id)s, row_no, %(late_claim)s, epoch, attempt_count, %(channel)s, %(provider)s, 'accepted', 'sent',
            'proved_by_receipt', %(ref)s, last_attempt_at, now(), %(evidence)s::jsonb
     FROM done
+), minute AS (
+    INSERT INTO minute_count AS m (minute, writer, mode, channel, provider, took, sent)
+    SELECT date_trunc('minute', now()), pg_backend_pid(), s.mode, %(channel)s, %(provider)s,
+           took_bucket_v1(done.last_attempt_at - greatest(s.created_at, s.send_at, s.resumed_at)), 1
+    FROM done
+    JOIN send s ON s.id = %(send_id)s
+    ON CONFLICT (minute, writer, mode, channel, provider, took) DO UPDATE SET sent = m.sent + excluded.sent
 ), noted AS (
     UPDATE send s SET settled_counts = NULL FROM done WHERE s.id = %(send_id)s
 )

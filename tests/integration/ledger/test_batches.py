@@ -176,6 +176,19 @@ def test_a_sweep_leaves_settled_rows_and_held_batches_alone(ledger: Ledger, hand
     assert hand.sweep(send, D.CANCELLED) == 2
 
 
+def test_a_sweep_counts_what_it_swept_and_leaves_a_row_it_did_not_see_to_the_next(ledger: Ledger, hand: Hand) -> None:
+    send = make_send(ledger, count=2, status=SENDING)
+    unseen = "UPDATE delivery SET status = %s, claim_id = %s WHERE row_no = 2"
+    with ledger.autocommit() as connection:
+        connection.execute(unseen, ["sending", send.id])  # as a statement sees it that began before the row came back
+        assert hand.sweep(send, D.CANCELLED) == 1
+        connection.execute(unseen, ["owed", None])
+    after = batch(ledger, send.id)
+    assert (after["owed"], after["cancelled"], after["settled_at"]) == (1, 1, None)
+    assert after["due_at"] is not None
+    assert hand.sweep(send, D.CANCELLED) == 1
+
+
 def test_a_sweep_is_bounded_and_goes_on_where_it_stopped(ledger: Ledger, hand: Hand) -> None:
     send = make_send(ledger, count=10, batch_size=2, status=SENDING)
     assert [hand.sweep(send, D.EXPIRED, limit=2) for _ in range(4)] == [4, 4, 2, 0]

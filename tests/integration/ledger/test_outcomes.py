@@ -128,6 +128,20 @@ def test_a_result_is_recorded_once_however_often_it_is_told(ledger: Ledger, hand
     hand.release(send)
 
 
+def test_an_unsure_result_told_again_since_its_commit_was_not_heard_of_is_one_attempt(
+    ledger: Ledger, hand: Hand
+) -> None:
+    send = make_send(ledger, status=SENDING)
+    claim, [row] = hand.take(send)
+    result = ended(row, D.UNSURE)
+    assert hand.record(claim, result) == []
+    assert hand.record(claim, result) == [1]
+    assert not hand.record_late(claim, result)
+    assert len(attempts(ledger, send.id)) == 1
+    assert hand.record_late(claim, ended(row, D.SENT))
+    hand.release(send)
+
+
 def test_a_stale_claim_cannot_record_although_it_is_the_same_try_of_the_same_row(
     ledger: Ledger, hand: Hand, other: Hand
 ) -> None:

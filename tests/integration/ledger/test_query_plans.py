@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
-from shared.ledger import batches, deliveries, proofs
+from shared.ledger import batches, chains, deliveries, proofs
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection, Ledger
 from tests.integration.ledger.hand import Hand, ended, proved
@@ -145,3 +145,22 @@ def test_looking_at_unsure_rows_of_a_batch_touches_only_its_own_pages(
             with pages(connection, found):
                 proofs.find_due(connection, limit=20)
     assert max(found) < MOST_PAGES
+
+
+def test_the_poison_guard_reads_the_faults_of_its_own_time(ledger: Ledger) -> None:
+    send = make_send(ledger, status=SendStatus.SENDING)
+    older = make_send(ledger, age="1 hour")
+    found: list[int] = []
+    with ledger.autocommit() as connection:
+        for id_, signature in ((send.id, None), (older.id, "s")):
+            connection.execute(
+                "INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became,"
+                " signature, started_at, ended_at) SELECT %s, n, gen_random_uuid(), 0, 1, 'email', 'ches', 'permanent',"
+                " 'failed', %s, now() - interval '10 minutes', now() - interval '10 minutes'"
+                " FROM generate_series(1, 20000) AS n",
+                [id_, signature],
+            )
+        connection.execute("ANALYZE attempt")
+        with pages(connection, found):
+            assert not chains.pause_poisoned(connection, send.id, signature="s", most=5, reason="r")
+    assert found[0] < 100

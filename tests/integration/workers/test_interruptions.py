@@ -5,7 +5,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -13,33 +12,24 @@ import pytest
 from admin.local.place import make_private, server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
-from shared.coordination.guard import Entered
-from shared.domain.outcome import Accepted, Outcome, Permanent, Scope
-from shared.domain.proof import Nothing, Proof, Unprovable
-from shared.domain.retry import RetryPolicy
-from shared.domain.states import Channel, Lane, Mode, SendStatus
+from shared.domain.outcome import Outcome, Permanent, Scope
+from shared.domain.states import SendStatus
 from shared.jobs import QueueName
-from shared.ledger import batches, chains, deliveries, sends
-from shared.ledger.chains import ChainKey
+from shared.ledger import sends
 from shared.ledger.db import Ledger
-from shared.ledger.deliveries import Claim
 from shared.ledger.migrate import upgrade
 from tests.integration.coordination.conftest import LonelyRedis, lonely_redis
+from tests.integration.workers.broken import Broken, make_window, run_through
 from tests.integration.workers.ches import calls, serve, taken
 from tests.integration.workers.conftest import MakeWorker, ches_settings
 from tests.integration.workers.inprocess import InProcess, make_settings
 from tests.support.books import assert_books_balance
-from tests.support.factories import MadeSend, counts, make_send, send_status
+from tests.support.factories import counts, make_send, send_status
 from tests.support.ledger_rows import attempts, delivery, one, scalar
 from tests.support.scripted_http import HANG, Pause, Received, ScriptedHttp, Step
 from tests.support.scripted_smtp import scripted_smtp
 from tests.support.waiting import wait_until
-from workers.actors.chain import Chain
-from workers.actors.render import Row, renderer
-from workers.actors.senders import Sender, Senders
-from workers.actors.window import Window
-from workers.middleware.runtime import Runtime
-from workers.providers.protocol import Message, Provider
+from workers.providers.protocol import Message
 
 SENDING = SendStatus.SENDING
 __all__ = ["lonely_redis"]  # a fixture of another folder
@@ -211,95 +201,12 @@ def test_a_process_that_woke_up_under_a_new_lease_does_not_call_for_the_old_one(
     assert counts(ledger, send.id) == {"owed": 3}
 
 
-def make_window(worker: InProcess, send: MadeSend, *, before_the_calls: Callable[[], object]) -> None:
-    """One window as a chain makes it, with something happening between the claim's commit and its calls."""
-    runtime, identity = worker.runtime, worker.runtime.lease.worker
-    key = ChainKey(send.id, send.channel, 0)
-    with runtime.ledger.autocommit() as connection:
-        held = [leased.batch_no for leased in batches.lease(connection, key, worker=identity, limit=9)]
-        claim = uuid4()
-        rows = deliveries.claim_window(
-            connection,
-            send_id=send.id,
-            channel=send.channel,
-            worker=identity,
-            batches=held,
-            claim=claim,
-            limit=25,
-            provider="ches",
-            credential="account",
-        )
-        content = chains.load_send(connection, send.id)
-    assert content is not None
-    render = renderer(content, send.channel, default_sender=None)
-    left = [before_the_calls]
-
-    def interrupted(row: Row) -> Message:
-        if left:
-            left.pop()()
-        return render(row)
-
-    sender = Senders(runtime).sender(send.channel, Mode.LIVE)
-    entered = sender.guards.enter(Lane.BULK, 25)
-    assert isinstance(entered, Entered)
-    fence = Claim(send.id, send.channel, claim, rows[0].attempt_at, "ches")
-    Window(runtime, identity, sender, entered, content, fence, interrupted, None).run(rows)
-    sender.guards.leave(entered)
-    with runtime.ledger.autocommit() as connection:
-        batches.release(connection, key, worker=identity)
-
-
-class Broken:
-    """An adapter with a bug: takes the first message, answers it, and raises at the second."""
-
-    name = "broken"
-    credential = "broken"
-    resolution = Nothing()
-
-    def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
-        yield 0, Accepted("ref")
-        raise ZeroDivisionError
-
-    def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
-        yield from enumerate(Unprovable("it keeps nothing") for _ in messages)
-
-    def cut(self) -> None:
-        """It answers at once, or never."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class Unstorable(Broken):
     """An adapter that names failures in a way no database can keep."""
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         for index in range(len(messages)):
             yield index, Permanent(Scope.RECIPIENT, "with a \0 in it")
-
-
-class Only(Senders):
-    """Senders that know one adapter."""
-
-    def __init__(self, runtime: Runtime, provider: Provider) -> None:
-        super().__init__(runtime)
-        self._provider = provider
-
-    def sender(self, channel: Channel, mode: Mode) -> Sender:
-        return Sender(self._provider, self.guards_of(self._provider), RetryPolicy())
-
-
-def run_through(worker: InProcess, send: MadeSend, provider: Provider) -> None:
-    """A chain over an adapter of the test's."""
-    worker.start(send)
-    [message] = worker.messages(QueueName.EMAIL_BULK)
-    with worker.runtime.ledger.autocommit() as connection:
-        content = chains.load_send(connection, send.id)
-    assert content is not None
-    key = ChainKey(send.id, send.channel, 0)
-    Chain(
-        worker.runtime, Only(worker.runtime, provider), worker.jobs, key, UUID(message.kwargs["token"]), content
-    ).run()
 
 
 def test_an_adapter_that_raises_leaves_its_unanswered_calls_unsure_and_gives_the_batch_back(
@@ -425,7 +332,7 @@ def test_a_chain_whose_redis_goes_away_goes_on_from_the_ledger_past_its_time(
     send = make_send(ledger, count=60, status=SENDING)
     with InProcess(settings) as worker:
         worker.start(send)
-        serve(provider, otherwise=at_the_nth_call(8, lonely_redis.kill))
+        serve(provider, otherwise=at_the_nth_call(3, lonely_redis.kill))
         [message] = worker.messages(QueueName.EMAIL_BULK)
         worker.broker.get_actor(message.actor_name).fn(**message.kwargs)
     assert counts(ledger, send.id) == {"sent": 60}
