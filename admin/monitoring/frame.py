@@ -16,7 +16,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from admin.extensions import services
 from admin.monitoring import snapshot_cache
 from admin.monitoring.access import open_to_all, reads
-from admin.monitoring.panels import BUSY_POLL_MS, PAGES, POLL_MS, View, make_view, render_page, render_panel, rendered
+from admin.monitoring.panels import PAGES, View, make_view, poll_ms, render_page, render_panel, rendered
 from admin.monitoring.snapshot import Snapshot
 
 pages = Blueprint("monitoring", __name__, url_prefix="/admin/monitoring")
@@ -151,7 +151,7 @@ def panels() -> AnyResponse:
             for name, panel in found.items()
             if have.get(name) != panel.hash
         },
-        "poll_ms": BUSY_POLL_MS if PAGES[name].is_busy(view) else POLL_MS,
+        "poll_ms": poll_ms(view),
     }
     return jsonify(body)
 

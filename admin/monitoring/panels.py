@@ -122,6 +122,11 @@ def render_panel(panel: Panel, view: View) -> Rendered:
     )
 
 
+def poll_ms(view: View) -> int:
+    """Milliseconds between two looks of a page without a stream."""
+    return BUSY_POLL_MS if view.page in PAGES and PAGES[view.page].is_busy(view) else POLL_MS
+
+
 def render_page(template: str, view: View, **context: object) -> str:
     """Render a whole page; its template extends `monitoring/page.html`."""
     panels = PAGES[view.page].panels if view.page in PAGES else {}
@@ -134,6 +139,7 @@ def render_page(template: str, view: View, **context: object) -> str:
         view=view,
         panel=panel,
         frame_part=lambda name: Markup(rendered(f"monitoring/{name}.html", view=view).html),  # noqa: S704  # as above
+        poll_ms=poll_ms(view),
         live_query=urlencode(list(view.args.items(multi=True))),
         **context,
     )

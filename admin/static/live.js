@@ -114,7 +114,7 @@
 
   // --- fetching ------------------------------------------------------------------------------------------------
   let stream = null, isHearing = false, heardAt = 0, isPaused = kept.get("paused") === "yes";
-  let seenAt = isLive ? Date.parse(body.dataset.at) - skewMs : 0, everyMs = 15000, wantedVersion = 0, missed = 0;
+  let seenAt = isLive ? Date.parse(body.dataset.at) - skewMs : 0, everyMs = Number(body.dataset.poll) || 15000, wantedVersion = 0, missed = 0;
   let timer = 0, isFetching = false, beganAt = 0, failedSince = 0, isSignedOut = false;
   const isAwake = () => isLive && !document.hidden && !isPaused && !isSignedOut;
   function plan(ms) {
@@ -166,7 +166,7 @@
       if (stream !== opened) return;
       hangUp();
       setTimeout(listen, againMs);
-      plan(everyMs);
+      plan(RING_MS * (1 + Math.random())); // what was rung for meanwhile may have been missed; not all tabs at once
     };
     stream = opened;
     heard();

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from admin.local import procfile
 from admin.monitoring.sign_in.link import new_link
@@ -52,6 +53,7 @@ class Site:
             name="web",
         )
         self._database_url = database_url
+        self._tables = self._empty_tables()
         self.headers: dict[str, str] = {"Accept": "text/html,*/*", "Sec-Fetch-Site": "same-origin"}
         self.headers["Cookie"] = self._sign_in()
 
@@ -60,12 +62,33 @@ class Site:
         with psycopg.connect(self._database_url) as connection:
             return new_link(connection, self.url, SECRET_KEY, operator="kim")
 
+    def _empty_tables(self) -> list[str]:
+        with psycopg.connect(self._database_url) as connection:
+            rows = connection.execute(
+                "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+            ).fetchall()
+            look = sql.SQL("SELECT EXISTS (SELECT FROM {})")
+            filled = {
+                name for (name,) in rows if connection.execute(look.format(sql.Identifier(name))).fetchone() == (True,)
+            }
+        return sorted({name for (name,) in rows} - filled - {"operator_session"})
+
     def _sign_in(self) -> str:
         with closing(self.connection()) as connection:
             connection.request("GET", self.sign_in_link().removeprefix(self.url))
             response = connection.getresponse()
             assert response.status == 302, response.read()
             return (response.headers["Set-Cookie"] or "").partition(";")[0]
+
+    def cookie(self) -> Any:
+        """Give the session as Playwright takes it."""
+        name, _, value = self.headers["Cookie"].partition("=")
+        return {"name": name, "value": value, "url": self.url}
+
+    def empty(self) -> None:
+        """Empty the ledger, apart from who is signed in and what the schema came with."""
+        with psycopg.connect(self._database_url) as connection:
+            connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(map(sql.Identifier, self._tables))))
 
     def connection(self, *, timeout: float = 10.0) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)

@@ -1,0 +1,116 @@
+"""A browser before the web process: `browser_page` on `site` (as deployed), `person` on `stage` (in this process)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from admin.local.tether import Tether
+from shared.ledger.db import Ledger
+from shared.settings import load
+from tests.browser.chromium import Person, chromium
+from tests.browser.stage import Stage
+from tests.support.browser import SECRET_KEY
+from tests.support.processes import ProcessStarter
+from tests.support.servers import temporary_database
+from tests.support.site import Site
+
+
+@pytest.fixture(scope="session")
+def chromium_browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="session")
+def browser_database_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
+    """One database for all tests of the pages; each begins with it empty."""
+    with temporary_database(postgres_url, template=migrated_template) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def running_site(
+    chromium_browser: Browser,
+    tether: Tether,
+    browser_database_url: str,
+    redis_server_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Site]:
+    folder: Path = tmp_path_factory.mktemp("site")
+    stores = {"DATABASE_URL": browser_database_url, "REDIS_URL": redis_server_url, "REDIS_NAMESPACE": "site"}
+    starter = ProcessStarter(tether, folder, lambda: stores)
+    yield Site(starter, browser_database_url)
+    starter.end_all()
+
+
+@pytest.fixture
+def site(running_site: Site) -> Site:
+    """The web process as it is deployed, over an empty ledger."""
+    running_site.empty()
+    return running_site
+
+
+@pytest.fixture
+def site_ledger(site: Site, browser_database_url: str) -> Iterator[Ledger]:
+    """The ledger of `site`, to put rows into."""
+    ledger = Ledger(browser_database_url, size=4, name="tests")
+    ledger.open()
+    yield ledger
+    ledger.close()
+
+
+@pytest.fixture
+def browser_person(chromium_browser: Browser, site: Site) -> Iterator[Person]:
+    """Somebody who is signed in at `site`; the test fails with a fault of any page they open."""
+    with chromium_browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        context.add_cookies([site.cookie()])
+        person = Person(context, site.url)
+        yield person
+        person.check()
+
+
+@pytest.fixture
+def browser_page(browser_person: Person) -> Page:
+    """Their page; `browser_page.goto(f"{site.url}/admin/monitoring")`."""
+    return browser_person.page
+
+
+@pytest.fixture(scope="session")
+def running_stage(chromium_browser: Browser, browser_database_url: str, redis_server_url: str) -> Iterator[Stage]:
+    stage = Stage(
+        load(
+            database_url=browser_database_url,
+            redis_url=redis_server_url,
+            redis_namespace="stage",
+            secret_key=SECRET_KEY,
+            public_url="http://127.0.0.1:8000",
+        )
+    )
+    yield stage
+    stage.close()
+
+
+@pytest.fixture
+def stage(running_stage: Stage) -> Stage:
+    running_stage.reset()
+    return running_stage
+
+
+@pytest.fixture
+def context_options() -> dict[str, Any]:
+    """What a test's browser is told; a test overrides it by a parameter."""
+    return {}
+
+
+@pytest.fixture
+def person(chromium_browser: Browser, stage: Stage, context_options: dict[str, Any]) -> Iterator[Person]:
+    """Somebody who is signed in at `stage`."""
+    with chromium_browser.new_context(viewport={"width": 1280, "height": 800}, **context_options) as context:
+        name, value = stage.cookie()
+        context.add_cookies([{"name": name, "value": value, "url": stage.url}])
+        person = Person(context, stage.url)
+        yield person
+        person.check()

@@ -1,0 +1,215 @@
+"""What keeps a page up to date, and what never happens under a person's hands."""
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.chromium import Person
+from tests.browser.stage import PATH, Stage
+from tests.support.waiting import wait_until
+
+WAITING = "Updates waiting – show"
+
+
+def opened(person: Person, path: str = f"{PATH}?asked=anything") -> Page:
+    """Open the page and wait until its stream is heard."""
+    page = person.open(path)
+    expect(live(page)).to_have_text(re.compile(r"^Live · "))
+    return page
+
+
+def live(page: Page) -> Locator:
+    return page.locator("[data-live]")
+
+
+def word(page: Page) -> Locator:
+    return page.locator("#trial [data-word]")
+
+
+def change(stage: Stage, text: str) -> None:
+    stage.word = text
+    stage.ring()
+
+
+def is_left_by_all(stage: Stage) -> bool:
+    """Who left is noticed by writing to them."""
+    for listener in stage.hub._present():
+        listener.ring(frozenset({"trial"}))
+    return not stage.hub._present()
+
+
+def test_a_change_is_seen_without_reload_and_the_rest_of_the_page_stays(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    page.evaluate("document.querySelector('#trial').kept = 'the same element'")
+    change(stage, "second")
+    expect(word(page)).to_have_text("second")
+    assert page.evaluate("document.querySelector('#trial').kept") == "the same element"
+    expect(page.locator("#trial")).to_contain_text("to “anything”")
+
+
+def test_only_what_changed_is_sent(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    with page.expect_response(re.compile("/panels")) as caught:
+        change(stage, "second")
+    assert set(caught.value.json()["panels"]) == {"trial", "trial_list"}
+    with page.expect_response(re.compile("/panels")) as caught:
+        stage.ring()
+    assert set(caught.value.json()["panels"]) <= {"verdict", "tabs"}
+
+
+def test_without_a_stream_the_page_looks_by_itself_and_says_how_often(person: Person, stage: Stage) -> None:
+    stage.hub.is_alive, stage.is_busy = (lambda: False), True  # no stream is given; an operation runs
+    page = person.open(PATH)
+    expect(live(page)).to_have_text(re.compile(r"^Every 5 s · \d+ s ago$"))
+    stage.word = "second"
+    expect(word(page)).to_have_text("second")
+
+
+def test_a_stream_that_is_cut_leaves_the_page_looking_by_itself(person: Person, stage: Stage) -> None:
+    stage.is_busy = True
+    page = opened(person)
+    stage.hub.is_alive = lambda: False
+    expect(live(page)).to_have_text(re.compile(r"^Every \d+ s"))
+    stage.word = "second"
+    expect(word(page)).to_have_text("second")
+    stage.hub.is_alive = lambda: True
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("page.locator('#trial input[name=text]').focus()", "page.locator('h1').click()"),
+        ("page.locator('#trial input[name=tick]').check()", "page.locator('#trial input[name=tick]').uncheck()"),
+        ("page.locator('#trial summary').click()", "page.locator('#trial summary').click()"),
+        ("page.locator('#trial [data-word]').select_text()", "page.evaluate('getSelection().removeAllRanges()')"),
+    ],
+    ids=["focus", "tick", "details", "selection"],
+)
+def test_a_panel_in_a_persons_hands_is_not_replaced(person: Person, stage: Stage, begin: str, end: str) -> None:
+    page = opened(person)
+    exec(begin, {"page": page})
+    change(stage, "second")
+    waiting = page.locator("#trial .waiting")
+    expect(waiting).to_have_text(WAITING)
+    expect(word(page)).to_have_text("first")
+    exec(end, {"page": page})
+    page.locator("h1").click()
+    expect(word(page)).to_have_text("second")
+    expect(waiting).to_have_count(0)
+
+
+def test_what_waits_is_shown_when_asked_for(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    page.locator("#trial summary").click()
+    change(stage, "second")
+    page.locator("#trial .waiting").click()
+    expect(word(page)).to_have_text("second")
+    expect(page.locator("#trial details")).not_to_have_attribute("open", "")
+
+
+def test_a_list_keeps_its_rows_and_their_order_until_asked(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    rows = page.locator("#trial_list tbody tr")
+    stage.rows = ["new", "c", "a"]
+    change(stage, "second")
+    expect(page.locator("#trial_list .waiting")).to_have_text("1 new – show")
+    expect(rows.locator("th")).to_have_text(["a", "b", "c"])
+    expect(rows.locator("td")).to_have_text(["second", "first", "second"])
+    expect(rows.nth(1)).to_have_class("is-gone")
+    page.locator("#trial_list .waiting").click()
+    expect(rows.locator("th")).to_have_text(["new", "c", "a"])
+
+
+def test_a_pause_stops_everything_and_is_remembered(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    page.get_by_role("button", name="Pause").click()
+    expect(live(page)).to_have_text(re.compile(r"^Paused · "))
+    wait_until(lambda: is_left_by_all(stage), timeout=30, what="the stream to be closed")
+    page.reload()
+    expect(live(page)).to_have_text(re.compile(r"^Paused · "))
+    stage.word = "second"
+    page.keyboard.press("p")
+    expect(word(page)).to_have_text("second")
+    expect(live(page)).to_have_text(re.compile(r"^Live · "))
+
+
+def test_a_hidden_page_sleeps_and_looks_at_once_when_it_is_seen_again(person: Person, stage: Stage) -> None:
+    page = opened(person)
+
+    def hide(hidden: str) -> None:
+        page.evaluate(
+            f"Object.defineProperty(document, 'hidden', {{value: {hidden}, configurable: true}});"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+
+    hide("true")
+    stage.word = "second"
+    wait_until(lambda: is_left_by_all(stage), timeout=30, what="the stream to be closed")
+    expect(word(page)).to_have_text("first")
+    hide("false")
+    expect(word(page)).to_have_text("second")
+
+
+def test_a_page_that_cannot_look_says_since_when_it_is_stale(person: Person, stage: Stage) -> None:
+    stage.is_busy = True
+    page = opened(person)
+    page.keyboard.press("r")
+    page.route("**/queues/events", lambda route: route.abort())
+    page.route("**/panels?*", lambda route: route.abort())
+    stage.hub.is_alive = lambda: False
+    expect(live(page)).to_have_text(re.compile(r"^Stale since \d\d:\d\d:\d\d UTC$"), timeout=30_000)
+    expect(page.locator("body")).to_have_class("body-is-stale")
+    person.faults.clear()  # the requests that were cut
+
+
+def test_who_is_signed_out_is_told(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    page.context.clear_cookies()
+    page.keyboard.press("r")
+    expect(live(page)).to_have_text("Signed out: load the page again")
+    person.faults.clear()  # the 401
+
+
+def test_keys_open_tabs_filter_and_help_and_can_be_switched_off(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    page.keyboard.press("/")
+    expect(page.locator("[data-filter]")).to_be_focused()
+    page.keyboard.type("osf")
+    expect(page.locator("[data-filter]")).to_have_value("osf")
+    page.locator("h1").click()
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    dialog.get_by_label("Switch the shortcuts off").check()
+    dialog.get_by_role("button", name="Close").click()
+    page.keyboard.press("o")
+    page.keyboard.press("?")
+    expect(dialog).not_to_be_visible()
+    assert page.url.endswith(f"{PATH}?asked=anything")
+    page.get_by_role("button", name="Keyboard shortcuts").click()
+    dialog.get_by_label("Switch the shortcuts off").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("o")
+    page.wait_for_url("**/admin/monitoring")
+
+
+def test_the_clock_switches_to_local_time_and_remembers(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    clock = page.locator("[data-clock]")
+    expect(clock).to_have_text(re.compile(r"^\d\d:\d\d:\d\d UTC$"))
+    clock.click()
+    expect(clock).to_have_text(re.compile(r"^\d\d:\d\d:\d\d local$"))
+    page.reload()
+    expect(clock).to_have_text(re.compile(r"^\d\d:\d\d:\d\d local$"))
+
+
+@pytest.mark.parametrize("context_options", [{"java_script_enabled": False}])
+def test_without_scripts_the_page_is_whole_and_says_how_old_it_is(person: Person, stage: Stage) -> None:
+    page = person.open(PATH)
+    expect(word(page)).to_have_text("first")
+    expect(live(page)).to_have_text(re.compile(r"^As of \d\d:\d\d:\d\d UTC$"))
+    for name in ("[data-pause]", "[data-clock]", "[data-keys]", ".waiting"):
+        expect(page.locator(name).filter(visible=True)).to_have_count(0)
+    page.get_by_role("link", name="Overview").click()
+    page.wait_for_url("**/admin/monitoring")
