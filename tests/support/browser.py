@@ -54,6 +54,22 @@ class Browser:
             raw = kept.get("csrf_token", "")
         return str(URLSafeTimedSerializer(str(self.app.secret_key), salt="wtf-csrf-token").dumps(raw))
 
+    def cookies(self) -> str:
+        """Give the session cookie's value."""
+        found = self.client.get_cookie(str(self.app.config["SESSION_COOKIE_NAME"]))
+        return found.value if found else ""
+
+    def session_id(self) -> str:
+        """Give the id of the session that the cookie names."""
+        with self.client.session_transaction() as kept:
+            return str(kept["operator"]["id"])
+
+    def looked_ago(self, seconds: int) -> None:
+        """Let the cookie's last look at the ledger be so long ago."""
+        with self.client.session_transaction() as kept:
+            kept["operator"]["looked"] = time.time() - seconds
+            kept.modified = True
+
 
 def sign_in(app: Flask, client: FlaskClient, *, role: Role, name: str = "kim") -> None:
     """Sign a client in, with a session in the ledger; while that is away, its cookie is believed for a while."""

@@ -4,9 +4,9 @@ import re
 
 HOME = "/admin/monitoring"
 
-#: A path below /admin or /inbox in plain characters, with its query. Not the way in and out itself, and neither `//`
-#: nor a backslash, which browsers take for the beginning of another host.
-_OURS = re.compile(r"/(?:admin|inbox)(?:/[A-Za-z0-9._~-]+)*/?(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*)?", re.ASCII)
+#: A path below /admin or /inbox in plain characters, with its query: no `//` and no backslash, which browsers take for
+#: the beginning of another host, and no `..`. Not the way in and out itself.
+_OURS = re.compile(r"/(?:admin|inbox)(?:/(?!\.)[A-Za-z0-9._~-]+)*/?(?:\?[A-Za-z0-9._~!$&'()*+,;=:@/?%-]*)?", re.ASCII)
 _WAY_IN = re.compile(r"/admin/sign")
 _LONGEST = 1_000
 

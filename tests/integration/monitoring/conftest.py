@@ -20,13 +20,8 @@ def make_app(database_url: str) -> Iterator[MakeApp]:
     made: list[Flask] = []
 
     def make_app(**settings: Any) -> Flask:
-        given = {
-            "redis_url": "redis://127.0.0.1:1/0",
-            "secret_key": SECRET_KEY,
-            "environment": "Test bench",
-            **settings,
-        }
-        app = create_app(load(database_url=database_url, **given))
+        usual = {"redis_url": "redis://127.0.0.1:1/0", "secret_key": SECRET_KEY, "environment": "Test bench"}
+        app = create_app(load(**{"database_url": database_url, **usual, **settings}))
         made.append(app)
         return app
 
