@@ -8,6 +8,7 @@ from dramatiq.middleware import CurrentMessage, Retries
 from shared.jobs import Broker, CountsMessages, QueueName, make_broker
 from shared.settings import Settings
 from workers.middleware.drain import Drain
+from workers.middleware.failed_jobs import FailedJobs
 from workers.middleware.fresh_look import FreshLook
 from workers.middleware.heartbeat import Heartbeats
 from workers.middleware.pauses import Pauses
@@ -24,12 +25,14 @@ def make_worker(settings: Settings, *, process: str) -> tuple[Broker, Runtime]:
     strike in the middle of a provider call, delayed retries live in one worker's memory (ADR-0002).
     """
     runtime = Runtime(settings, process=process)
+    failed_jobs = FailedJobs(runtime)
     # `before` hooks run in this order, `after` hooks in reverse: stores open first and close last.
     middleware: list[dramatiq.Middleware] = [
         runtime,
         Pauses(runtime),
         FreshLook(runtime),
-        Stalled(runtime),
+        failed_jobs,
+        Stalled(runtime, failed_jobs),
         CountsMessages(runtime.minutes.count),
         Heartbeats(runtime, version=version("tidings")),
         Drain(runtime),  # waits for work under way: the heartbeat has said so before

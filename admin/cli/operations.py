@@ -8,6 +8,7 @@ import click
 
 from admin.cli.fault import CommandError
 from admin.cli.operator import as_operator
+from admin.cli.requeue import discard, restore
 from admin.cli.screen import cell, say
 from admin.cli.stores import ledger_transaction
 from admin.cli.table import as_table
@@ -21,7 +22,11 @@ _id = click.argument("operation_id", metavar="ID", type=click.UUID)
 
 @click.group()
 def operation() -> None:
-    """Requeues in the background."""
+    """Requeues, discards and restores in the background."""
+
+
+operation.add_command(discard)
+operation.add_command(restore)
 
 
 @operation.command("list")
@@ -32,10 +37,10 @@ def list_operations(limit: int) -> None:
 
     with ledger_transaction() as connection:
         found = operations.newest(connection, limit=limit)
-    head = ("id", "status", "operator", "created", "total", "done", "skipped", "what")
+    head = ("id", "kind", "status", "operator", "created", "total", "done", "skipped", "what")
     rows = [
-        (one.id, one.status, one.operator, f"{one.created_at:%Y-%m-%d %H:%M}", one.total, one.done, one.skipped,
-         one.filter["words"])
+        (one.id, one.kind.value, one.status, one.operator, f"{one.created_at:%Y-%m-%d %H:%M}", one.total, one.done,
+         one.skipped, one.filter["words"])
         for one in found
     ]  # fmt: skip
     say(as_table(head, rows))
@@ -44,7 +49,7 @@ def list_operations(limit: int) -> None:
 @operation.command("show")
 @_id
 def show_operation(operation_id: UUID) -> None:
-    """Show how far an operation is and what became of what it requeued."""
+    """Show how far an operation is and what became of what it took."""
     from shared.ledger import operations
 
     with ledger_transaction() as connection:
@@ -61,7 +66,7 @@ def show_operation(operation_id: UUID) -> None:
 @click.option("--reason", metavar="TEXT", default="", help="Why. Kept in the audit.")
 @as_operator
 def stop_operation(operation_id: UUID, reason: str, operator: str) -> None:
-    """Stop an operation: what it has not requeued stays as it was."""
+    """Stop an operation: what it has not done stays as it was."""
     from shared.ledger import operations
 
     with ledger_transaction() as connection:
@@ -70,7 +75,7 @@ def stop_operation(operation_id: UUID, reason: str, operator: str) -> None:
             raise CommandError(_not_open(operations.find(connection, operation_id), operation_id))
         found = operations.find(connection, operation_id)
     if found is not None:
-        say(f"Stopped: {found.done:,} were requeued, {found.left:,} stay as they were.")
+        say(f"Stopped: {found.done:,} were {found.kind.done}, {found.left:,} stay as they were.")
 
 
 @operation.command("undo")
@@ -83,7 +88,7 @@ def undo_operation(operation_id: UUID, operator: str) -> None:
     with ledger_transaction() as connection:
         if not operations.undo(connection, operation_id, operator=operator):
             raise CommandError(_not_open(operations.find(connection, operation_id), operation_id))
-    say("Undone: nothing was requeued.")
+    say("Undone: nothing was done.")
 
 
 @click.command()
@@ -103,9 +108,10 @@ def audit(limit: int) -> None:
 
 
 def _lines(found: "Operation", skips: Mapping[str, int], outcome: Mapping[str, int]) -> list[str]:
+    done = f"{found.done:,} of {found.total:,}"
     lines = [
-        f"Requeue {cell(found.filter['words'])}",
-        f"  {found.status}: {found.done:,} of {found.total:,} requeued, {found.skipped:,} skipped, {found.left:,} left",
+        f"{found.kind.verb} {cell(found.filter['words'])}",
+        f"  {found.status}: {done} {found.kind.done}, {found.skipped:,} skipped, {found.left:,} left",
         f"  by {cell(found.operator)} at {found.created_at:%Y-%m-%d %H:%M:%S} UTC"
         + (f", because: {cell(found.reason)}" if found.reason else ""),
     ]

@@ -1,7 +1,7 @@
-"""`tidings requeue`: what failed is tried again, after a look at what that means."""
+"""`tidings requeue`, `tidings operation discard` and `restore`: what is done to failures, shown before it is done."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any
 
@@ -18,12 +18,10 @@ from admin.cli.table import as_table
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from shared.domain.requeue import RequeueFilter
+    from shared.domain.requeue import FailureFilter, OperationKind
     from shared.ledger.operations import Operation
     from shared.ledger.requeue import Preview
 
-#: Deliveries above which a reason must be given, and above which their number must be typed.
-_REASON_ABOVE, _TYPED_ABOVE = 100, 1_000
 _OPTION = {"send_id": "send", "statuses": "status"}
 _AGO = re.compile(r"(\d{1,4})(m|h|d)")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -41,66 +39,130 @@ class Since(Moment):
         return super().convert(value, param, ctx)
 
 
-@click.command()
-@click.argument("delivery_ids", metavar="[DELIVERY_ID]...", nargs=-1, type=DeliveryId())
-@click.option("--ids", "ids_file", type=click.File("r"), help="A file with more delivery ids, one a line; - is stdin.")
-@click.option("--send", "send_id", metavar="ID", type=SendId(), help="Only deliveries of this send.")
-@click.option("--tenant", metavar="NAME", help="Only this tenant's.")
-@click.option("--channel", type=click.Choice(["email", "sms"]), help="Only on this channel.")
-@click.option("--status", "statuses", metavar="LIST", help="Of dead_lettered, failed, unsure. [the first two]")
-@click.option("--signature", metavar="SIG", help="Only those that failed for this cause.")
-@click.option("--since", type=Since(), help="Only those settled since then: a time, or 30m, 24h, 7d.")
-@click.option("--dry-run", is_flag=True, help="Only show what it would take and what it would leave out.")
-@click.option("--reason", metavar="TEXT", help=f"Why; needed for more than {_REASON_ABOVE}. Kept in the audit.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--accept-duplicates", is_flag=True, help="Take unsure ones too: they may have been sent already.")
-@click.option("--now", is_flag=True, help="Begin at once, without ten seconds to undo it.")
-@click.option("--all-at-once", is_flag=True, help="Do not try a few first.")
-@as_operator
-def requeue(**given: Any) -> None:
+_WHICH = (
+    click.argument("delivery_ids", metavar="[DELIVERY_ID]...", nargs=-1, type=DeliveryId()),
+    click.option(
+        "--ids", "ids_file", type=click.File("r"), help="A file with more delivery ids, one a line; - is stdin."
+    ),
+    click.option("--send", "send_id", metavar="ID", type=SendId(), help="Only deliveries of this send."),
+    click.option("--tenant", metavar="NAME", help="Only this tenant's."),
+    click.option("--channel", type=click.Choice(["email", "sms"]), help="Only on this channel."),
+    click.option("--provider", metavar="NAME", help="Only those this provider was called for."),
+    click.option("--status", "statuses", metavar="LIST", help="Of dead_lettered, failed, unsure. [the first two]"),
+    click.option("--signature", metavar="SIG", help="Only those that failed for this cause."),
+    click.option("--since", type=Since(), help="Only those settled since then: a time, or 30m, 24h, 7d."),
+)
+_HOW = (
+    click.option("--dry-run", is_flag=True, help="Only show what it would take and what it would leave out."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--now", is_flag=True, help="Begin at once, without ten seconds to undo it."),
+    as_operator,
+)
+
+
+def _with(command: Callable[..., None], *options: Callable[..., Any]) -> Callable[..., None]:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _requeue(**given: Any) -> None:
     """
     Send again what failed: deliveries by their ids, or all that the options describe.
 
     Shows what it would do and asks. It is done in the background, a few first: `tidings operation show ID`.
     """
+    from shared.domain.requeue import OperationKind
+
+    _plan(OperationKind.REQUEUE, given)
+
+
+def _discard(**given: Any) -> None:
+    """
+    Give up what failed: deliveries by their ids, or all that the options describe.
+
+    They are no longer shown among the failures and no requeue takes them. `tidings operation restore` takes it back.
+    """
+    from shared.domain.requeue import OperationKind
+
+    _plan(OperationKind.DISCARD, given)
+
+
+def _restore(**given: Any) -> None:
+    """Show again what was discarded: deliveries by their ids, or all that the options describe."""
+    from shared.domain.requeue import OperationKind
+
+    _plan(OperationKind.RESTORE, given)
+
+
+requeue = click.command("requeue")(
+    _with(
+        _requeue,
+        *_WHICH,
+        click.option("--reason", metavar="TEXT", help="Why; needed for more than 100. Kept in the audit."),
+        click.option(
+            "--accept-duplicates", is_flag=True, help="Take unsure ones too: they may have been sent already."
+        ),
+        click.option("--all-at-once", is_flag=True, help="Do not try a few first."),
+        *_HOW,
+    )
+)
+discard = click.command("discard")(
+    _with(_discard, *_WHICH, click.option("--reason", metavar="TEXT", help="Why: needed. Kept in the audit."), *_HOW)
+)
+restore = click.command("restore")(
+    _with(
+        _restore,
+        *_WHICH,
+        click.option("--reason", metavar="TEXT", help="Why; needed for more than 100. Kept in the audit."),
+        *_HOW,
+    )
+)
+
+
+def _plan(kind: "OperationKind", given: dict[str, Any]) -> None:
+    from shared.domain.requeue import REASON_ABOVE, OperationKind
     from shared.ledger import operations, requeue
 
-    asked = _asked(given)
-    accepts = given["accept_duplicates"]
+    accepts = given.get("accept_duplicates", False)
+    asked = _asked(given, may_name_unsure=accepts or kind is not OperationKind.REQUEUE)
     with ledger_transaction() as connection:
-        seen = requeue.judge(connection, asked, accepts_duplicates=accepts)
+        seen = requeue.judge(connection, asked, kind=kind, accepts_duplicates=accepts)
     _show(seen)
     if given["dry_run"]:
         return
     if seen.total == 0:
-        raise CommandError("there is nothing to requeue")
-    if seen.total > _REASON_ABOVE and not given["reason"]:
-        raise CommandError(f"say why: --reason is needed for more than {_REASON_ABOVE} deliveries")
+        raise CommandError(f"there is nothing to {kind.value}")
+    if kind.needs_reason(seen.total) and not given["reason"]:
+        needed = "" if kind is OperationKind.DISCARD else f" for more than {REASON_ABOVE} deliveries"
+        raise CommandError(f"say why: --reason is needed{needed}")
     if not given["yes"]:
-        _confirm(seen.total, accepts_duplicates=accepts and _takes_unsure(seen))
+        _confirm(seen, accepts_duplicates=accepts and _takes_unsure(seen))
+    undo_s = 0.0 if given["now"] else operations.UNDO_S
     with ledger_transaction() as connection:
-        planned, _ = operations.plan_requeue(
+        planned, _ = operations.plan(
             connection,
+            kind,
             asked,
             operator=given["operator"],
             reason=given["reason"],
             as_of=seen.as_of,
             accepts_duplicates=accepts,
-            canary=not given["all_at_once"],
-            undo_s=0.0 if given["now"] else operations.UNDO_S,
+            canary=not given.get("all_at_once", False),
+            undo_s=undo_s,
         )
     if planned is None:
-        raise CommandError("there is nothing left to requeue: somebody else was faster")
-    _tell(planned, undo_s=0.0 if given["now"] else operations.UNDO_S)
+        raise CommandError(f"there is nothing left to {kind.value}: somebody else was faster")
+    _tell(planned, undo_s=undo_s)
 
 
-def _asked(given: dict[str, Any]) -> "RequeueFilter":
+def _asked(given: dict[str, Any], *, may_name_unsure: bool) -> "FailureFilter":
     from shared.domain.ids import parse_send_id
-    from shared.domain.requeue import REQUEUEABLE, USUAL, RequeueFilter
+    from shared.domain.requeue import REQUEUEABLE, USUAL, FailureFilter
     from shared.domain.states import Channel, DeliveryStatus
 
     ids = _ids(given["delivery_ids"], given["ids_file"])
-    narrowed = ("send_id", "tenant", "channel", "statuses", "signature", "since")
+    narrowed = ("send_id", "tenant", "channel", "provider", "statuses", "signature", "since")
     empty = [name for name in narrowed if given[name] == ""]
     if empty:  # of a variable that was never set: without it far more would be taken
         raise click.UsageError(f"--{_OPTION.get(empty[0], empty[0])} is empty")
@@ -116,11 +178,11 @@ def _asked(given: dict[str, Any]) -> "RequeueFilter":
             statuses = frozenset()
         if not statuses or statuses - REQUEUEABLE:
             raise click.UsageError("--status is a list of dead_lettered, failed and unsure, with commas between")
-    if DeliveryStatus.UNSURE in statuses and not ids and not given["accept_duplicates"]:
+    if DeliveryStatus.UNSURE in statuses and not ids and not may_name_unsure:
         raise click.UsageError("unsure deliveries may have been sent: --accept-duplicates says that this is known")
     send_id = parse_send_id(given["send_id"]) if given["send_id"] else None
     channel = Channel(given["channel"]) if given["channel"] else None
-    return RequeueFilter(
+    return FailureFilter(
         ids=ids,
         send_id=send_id,
         tenant=given["tenant"],
@@ -128,6 +190,7 @@ def _asked(given: dict[str, Any]) -> "RequeueFilter":
         statuses=statuses,
         signature=given["signature"],
         since=given["since"],
+        provider=given["provider"],
     )
 
 
@@ -142,11 +205,11 @@ def _ids(words: Sequence[str], file: IO[str] | None) -> "tuple[tuple[UUID, int],
 
 
 def _show(seen: "Preview") -> None:
-    say(f"Requeue {cell(seen.asked.words())}:")
+    say(f"{seen.kind.verb} {cell(seen.asked.words())}:")
     rows = [(share.tenant, share.channel.value, share.status.value, share.count) for share in seen.taken]
     if rows:
         say(as_table(("tenant", "channel", "status", "deliveries"), rows))
-    say(f"{seen.total:,} would be requeued.")
+    say(f"{seen.total:,} would be {seen.kind.done}.")
     for why, count in seen.left_out.items():
         say(f"{count:,} left out: {why.words}.")
 
@@ -155,14 +218,17 @@ def _takes_unsure(seen: "Preview") -> bool:
     return any(share.status.value == "unsure" for share in seen.taken)
 
 
-def _confirm(total: int, *, accepts_duplicates: bool) -> None:
+def _confirm(seen: "Preview", *, accepts_duplicates: bool) -> None:
+    from shared.domain.requeue import TYPED_ABOVE
+
+    total = seen.total
     if accepts_duplicates:
         say("Some of them may have been sent already, and are then received twice.")
-    if total > _TYPED_ABOVE:
-        typed = click.prompt(f"Type {total} to requeue them", default="", show_default=False)
+    if total > TYPED_ABOVE:
+        typed = click.prompt(f"Type {total} to {seen.kind.value} them", default="", show_default=False)
         if typed.replace(",", "").strip() != str(total):
             raise CommandError("nothing was done")
-    elif not click.confirm(f"Requeue {total:,} {'delivery' if total == 1 else 'deliveries'}?"):
+    elif not click.confirm(f"{seen.kind.verb} {total:,} {'delivery' if total == 1 else 'deliveries'}?"):
         raise CommandError("nothing was done")
 
 

@@ -1,4 +1,4 @@
-"""A person's requeue: what is asked for, in words too; what is left out and why; how a first few are tried. Pure."""
+"""A person's bulk operation: what is asked for, in words too; what is left out and why; how a few go first. Pure."""
 
 import hashlib
 import json
@@ -14,10 +14,17 @@ from shared.domain.states import Channel, DeliveryStatus
 REQUEUEABLE = frozenset({DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED, DeliveryStatus.UNSURE})
 #: What is meant unless somebody says otherwise. `unsure` may have been sent: it is only taken where it is named.
 USUAL = frozenset({DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED})
+#: Deliveries above which a requeue needs a reason, and above which their number is typed.
+REASON_ABOVE, TYPED_ABOVE = 100, 1_000
 #: Of a larger set these many go first, and the rest waits for what becomes of them.
 CANARY_STEPS = (1, 11)
 #: seconds; then the rest goes without an answer: what waits for a provider or a pause is not failing.
 CANARY_PATIENCE_S = 120.0
+#: Deliveries and sends given back to the queues per second, over all workers: below what the fleet sends, so that
+#: what comes in meanwhile does not wait behind a day's failures. Each send costs a message of its own.
+_DELIVERIES_PER_S, _SENDS_PER_S = 2_000, 200
+#: Deliveries discarded or restored per second: nothing waits for these, and the ledger has other things to do.
+_MARKED_PER_S = 4_000
 
 #: Namespace of the ids that operations get from what was asked; a double click asks the same.
 _REQUESTS = UUID("0d0e5a53-54a6-4a7e-9d2c-6d1b8d1d6a41")
@@ -29,8 +36,43 @@ _WORDS = {
 _CHANNELS = {Channel.EMAIL: "e-mails", Channel.SMS: "text messages"}
 
 
+class OperationKind(StrEnum):
+    """What is done to each delivery of a set."""
+
+    REQUEUE = "requeue"
+    DISCARD = "discard"
+    RESTORE = "restore"
+
+    @property
+    def verb(self) -> str:
+        """As a button says it."""
+        return self.value.capitalize()
+
+    @property
+    def done(self) -> str:
+        """As a result says it."""
+        return {
+            OperationKind.REQUEUE: "requeued",
+            OperationKind.DISCARD: "discarded",
+            OperationKind.RESTORE: "restored",
+        }[self]
+
+    @property
+    def doing(self) -> str:
+        """As a banner says it."""
+        return {
+            OperationKind.REQUEUE: "Requeueing",
+            OperationKind.DISCARD: "Discarding",
+            OperationKind.RESTORE: "Restoring",
+        }[self]
+
+    def needs_reason(self, count: int) -> bool:
+        """Whether somebody must say why."""
+        return self is OperationKind.DISCARD or count > REASON_ABOVE
+
+
 class LeftOut(StrEnum):
-    """Why a delivery is not requeued."""
+    """Why a delivery is left as it is."""
 
     STATE = "state"
     LATE = "late"
@@ -41,6 +83,9 @@ class LeftOut(StrEnum):
     EXPIRED = "expired"
     TAKEN = "taken"
     SUPPRESSED = "suppressed"
+    DISCARDED = "discarded"
+    KEPT = "kept"
+    MORE = "more"
     MISSING = "missing"
 
     @property
@@ -56,16 +101,20 @@ class LeftOut(StrEnum):
             LeftOut.EXPIRED: "its send is past its valid_until",
             LeftOut.TAKEN: "part of another operation that is not done yet",
             LeftOut.SUPPRESSED: "its address is on the suppression list",
+            LeftOut.DISCARDED: "discarded",
+            LeftOut.KEPT: "not discarded",
+            LeftOut.MORE: "beyond the first few that were asked for",
             LeftOut.MISSING: "no such delivery",
         }[self]
 
 
 @dataclass(frozen=True, slots=True)
-class RequeueFilter:
+class FailureFilter:
     """
     Which deliveries. All conditions hold at once; `ids` (send, row) stand for themselves.
 
-    `signature` is that of the failure that settled the delivery; `since` counts from that moment.
+    `signature` is that of the failure that settled the delivery; `since` counts from that moment. `recipient` is the
+    ledger's hash of an address, in hexadecimal digits. `first` takes so many of the newest and leaves the others.
     """
 
     ids: tuple[tuple[UUID, int], ...] = ()
@@ -75,6 +124,9 @@ class RequeueFilter:
     statuses: frozenset[DeliveryStatus] = USUAL
     signature: str | None = None
     since: datetime | None = None
+    provider: str | None = None
+    recipient: str | None = None
+    first: int | None = None
 
     def __post_init__(self) -> None:
         if not self.statuses or self.statuses - REQUEUEABLE:
@@ -90,11 +142,15 @@ class RequeueFilter:
                 f"{len(self.ids):,} {'delivery' if one else 'deliveries'} named by {'its id' if one else 'their ids'}"
             )
             return f"{text}, if {kinds}"
-        parts = [f"all {kinds} {what}"]
+        parts = [f"the {self.first:,} newest {kinds} {what}" if self.first else f"all {kinds} {what}"]
         if self.send_id:
             parts.append(f"of send {self.send_id}")
         if self.tenant:
             parts.append(f"of tenant {self.tenant}")
+        if self.provider:
+            parts.append(f"by {self.provider}")
+        if self.recipient:
+            parts.append("to one recipient")
         if self.signature:
             parts.append(f"with cause {self.signature}")
         if self.since:
@@ -112,14 +168,26 @@ class RequeueFilter:
             "statuses": sorted(status.value for status in self.statuses),
             "signature": self.signature,
             "since": self.since.isoformat() if self.since else None,
+            "provider": self.provider,
+            "recipient": self.recipient,
+            "first": self.first,
             "words": self.words(),
         }
 
 
-def operation_id(asked: RequeueFilter, *, operator: str, as_of: datetime, accepts_duplicates: bool) -> UUID:
+def operation_id(
+    kind: OperationKind, asked: FailureFilter, *, operator: str, as_of: datetime, accepts_duplicates: bool
+) -> UUID:
     """The id of the operation that this request is: the same for the same person, set and moment of the preview."""
-    what = [operator, as_of.isoformat(), accepts_duplicates, asked.as_json()]
+    what = [kind.value, operator, as_of.isoformat(), accepts_duplicates, asked.as_json()]
     return uuid5(_REQUESTS, json.dumps(what, sort_keys=True))
+
+
+def seconds_for(deliveries: int, sends: int, *, kind: OperationKind) -> float:
+    """Seconds that an operation on so many deliveries of so many sends takes at its pace, without the first few."""
+    if kind is not OperationKind.REQUEUE:
+        return deliveries / _MARKED_PER_S
+    return max(deliveries / _DELIVERIES_PER_S, sends / _SENDS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,6 +310,98 @@ class FailureGroup(Base):
     first_seen_at: Mapped[datetime] = mapped_column(server_default=_NOW)
 
 
+class AddressKey(Base):
+    """The secret of this ledger under which addresses are hashed: one row. The hash finds, and tells nothing."""
+
+    __tablename__ = "address_key"
+    only_one: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    key: Mapped[bytes]
+
+    __table_args__ = (CheckConstraint("only_one", name="only_one"),)
+
+
+class Failure(Base):
+    """
+    One row per delivery that is failed, dead-lettered or unsure now; kept by a trigger on `delivery` (ADR-0011).
+
+    `signature` is that of the attempt that settled it, `failed_at` when that was. `refused`: at acceptance, there is
+    nothing to send it to. `proving`: the machine still asks its provider. `discarded_*`: a person gave it up.
+    """
+
+    __tablename__ = "failure"
+    send_id: Mapped[UUID] = mapped_column(primary_key=True)
+    row_no: Mapped[int] = mapped_column(Integer, primary_key=True)
+    epoch: Mapped[int] = mapped_column(SmallInteger)
+    tenant_id: Mapped[int] = mapped_column(BigInteger)
+    channel: Mapped[str]
+    provider: Mapped[str | None]
+    status: Mapped[str]
+    outcome: Mapped[str | None]
+    code: Mapped[str | None]
+    signature: Mapped[str]
+    attempts: Mapped[int] = mapped_column(SmallInteger)
+    failed_at: Mapped[datetime]
+    proving: Mapped[bool]
+    refused: Mapped[bool]
+    address_hash: Mapped[bytes]
+    discarded_at: Mapped[datetime | None]
+    discarded_by: Mapped[str | None]
+    discarded_operation: Mapped[UUID | None]
+
+    __table_args__ = (
+        CheckConstraint("status IN ('failed', 'dead_lettered', 'unsure')", name="status"),
+        CheckConstraint("NOT proving OR status = 'unsure'", name="proving"),
+        CheckConstraint(
+            "(discarded_at IS NULL) = (discarded_by IS NULL)"
+            " AND (discarded_at IS NULL) = (discarded_operation IS NULL)",
+            name="discarded",
+        ),
+        Index("ix_failure_status", "status", text("failed_at DESC"), "send_id", "row_no"),
+        Index("ix_failure_signature", "signature", text("failed_at DESC"), "send_id", "row_no"),
+        Index(None, "address_hash"),
+        Index("ix_failure_discarded", "send_id", "row_no", postgresql_where=text("discarded_at IS NOT NULL")),
+    )
+
+
+class FailureNote(Base):
+    """What people wrote to a group of failures; a newer note replaces the one before."""
+
+    __tablename__ = "failure_note"
+    signature: Mapped[str] = mapped_column(primary_key=True)
+    text: Mapped[str]
+    author: Mapped[str]
+    at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+
+class FailureOperation(Base):
+    """Which operations took deliveries of a group of failures."""
+
+    __tablename__ = "failure_operation"
+    signature: Mapped[str] = mapped_column(primary_key=True)
+    operation_id: Mapped[UUID] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+
+class FailedJob(Base):
+    """A message that ended in an exception or was set aside; the newest thousand. `starts`: how often it was begun."""
+
+    __tablename__ = "failed_job"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    queue: Mapped[str]
+    job: Mapped[str]
+    kind: Mapped[str]
+    send_id: Mapped[UUID | None]
+    tenant_id: Mapped[int | None] = mapped_column(BigInteger)
+    error: Mapped[str]
+    starts: Mapped[int | None]
+
+    __table_args__ = (
+        CheckConstraint("kind IN ('raised', 'set_aside')", name="kind"),
+        CheckConstraint("char_length(error) <= 1024", name="error"),
+    )
+
+
 class Chain(Base):
     """
     One message working through the batches of one channel of a send.
@@ -513,7 +605,7 @@ class Operation(Base):
     why: Mapped[str | None]
 
     __table_args__ = (
-        CheckConstraint("kind IN ('requeue', 'discard')", name="kind"),
+        CheckConstraint("kind IN ('requeue', 'discard', 'restore')", name="kind"),
         CheckConstraint("status IN ('scheduled', 'running', 'stopped', 'undone', 'done')", name="status"),
         CheckConstraint("(status IN ('stopped', 'undone', 'done')) = (ended_at IS NOT NULL)", name="ended_at"),
         CheckConstraint("done + skipped <= total", name="counts"),

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from shared.domain.requeue import CANARY_STEPS, CanaryResult, LeftOut, RequeueFilter, operation_id
+from shared.domain.requeue import CANARY_STEPS, CanaryResult, FailureFilter, LeftOut, OperationKind, operation_id
 from shared.ledger import audit, requeue
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
@@ -50,7 +50,7 @@ class Operation:
     """
 
     id: UUID
-    kind: str
+    kind: OperationKind
     status: str
     operator: str
     reason: str | None
@@ -78,6 +78,7 @@ class Taken:
     """An operation taken for one chunk, locked until the transaction ends."""
 
     id: UUID
+    kind: OperationKind
     operator: str
     accepts_duplicates: bool
     canary: bool
@@ -88,9 +89,10 @@ class Taken:
     since_stage_s: float
 
 
-def plan_requeue(
+def plan(
     connection: Connection,
-    asked: RequeueFilter,
+    kind: OperationKind,
+    asked: FailureFilter,
     *,
     operator: str,
     reason: str | None,
@@ -105,12 +107,13 @@ def plan_requeue(
     Asked again by the same person with the same `as_of`, it is the same operation and nothing is frozen twice.
     With `canary` a few of a larger set are tried first, and it stops where they fail again for the same cause.
 
-    Returns: the operation, None where nothing can be requeued; and what was frozen, None where that was done before.
+    Returns: the operation, None where nothing qualifies; and what was frozen, None where that was done before.
     """
-    id_ = operation_id(asked, operator=operator, as_of=as_of, accepts_duplicates=accepts_duplicates)
+    id_ = operation_id(kind, asked, operator=operator, as_of=as_of, accepts_duplicates=accepts_duplicates)
     with connection.transaction() as attempt:
         parameters = {
             "id": id_,
+            "kind": kind.value,
             "operator": operator,
             "reason": reason,
             "filter": Jsonb(asked.as_json()),
@@ -121,15 +124,18 @@ def plan_requeue(
         }
         if connection.execute(_INSERT, parameters).fetchone() is None:
             return find(connection, id_), None
-        frozen = requeue.judge(connection, asked, as_of=as_of, accepts_duplicates=accepts_duplicates, operation=id_)
+        frozen = requeue.judge(
+            connection, asked, kind=kind, as_of=as_of, accepts_duplicates=accepts_duplicates, operation=id_
+        )
         if frozen.total == 0:
             attempt.force_rollback = True
             return None, frozen
-        connection.execute(_SET_TOTAL, {"id": id_, "total": frozen.total, "canary": frozen.total > CANARY_STEPS[-1]})
+        tries_few = kind is OperationKind.REQUEUE and frozen.total > CANARY_STEPS[-1]
+        connection.execute(_SET_TOTAL, {"id": id_, "total": frozen.total, "canary": tries_few})
         audit.record(
             connection,
             operator=operator,
-            action="requeue",
+            action=kind.value,
             target=_target(id_),
             reason=reason,
             count=frozen.total,
@@ -153,7 +159,7 @@ def next_in_s(connection: Connection) -> float | None:
 def take(connection: Connection) -> Taken | None:
     """Take the next due operation for one chunk, inside a transaction; None when there is none."""
     row = connection.execute(_TAKE).fetchone()
-    return None if row is None else Taken(*row)
+    return None if row is None else Taken(row[0], OperationKind(row[1]), *row[2:])
 
 
 def next_items(connection: Connection, operation: Taken, *, limit: int) -> list[Item]:
@@ -183,11 +189,11 @@ def end(connection: Connection, operation: Taken, *, done: int, skipped: int) ->
     """End an operation none of whose items is left; False when some are."""
     if connection.execute(_END, {"id": operation.id}).fetchone() is None:
         return False
-    result = f"done: {done} requeued, {skipped} skipped"
+    result = f"done: {done} {operation.kind.done}, {skipped} skipped"
     audit.record(
         connection,
         operator=operation.operator,
-        action="requeue done",
+        action=f"{operation.kind.value} done",
         target=_target(operation.id),
         count=done,
         result=result,
@@ -223,12 +229,12 @@ def undo(connection: Connection, id_: UUID, *, operator: str) -> bool:
 def find(connection: Connection, id_: UUID) -> Operation | None:
     """One operation, None when there is none of this id."""
     row = connection.execute(_SELECT, {"id": id_}).fetchone()
-    return None if row is None else Operation(*row)
+    return None if row is None else _operation(row)
 
 
 def newest(connection: Connection, *, limit: int) -> list[Operation]:
     """Operations, newest first."""
-    return [Operation(*row) for row in connection.execute(_SELECT_NEWEST, {"limit": limit})]
+    return [_operation(row) for row in connection.execute(_SELECT_NEWEST, {"limit": limit})]
 
 
 def skips(connection: Connection, id_: UUID) -> dict[LeftOut, int]:
@@ -237,8 +243,12 @@ def skips(connection: Connection, id_: UUID) -> dict[LeftOut, int]:
 
 
 def outcome(connection: Connection, id_: UUID) -> dict[str, int]:
-    """What has become of what was requeued, by state; those requeued again since are counted as such."""
+    """What has become of what it was done to, by state; those requeued again since are counted as such."""
     return dict(connection.execute(_OUTCOME, {"id": id_}).fetchall())
+
+
+def _operation(row: tuple[Any, ...]) -> Operation:
+    return Operation(row[0], OperationKind(row[1]), *row[2:])
 
 
 def _target(id_: UUID) -> str:

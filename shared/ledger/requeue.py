@@ -1,44 +1,54 @@
-"""Requeue by a person: what qualifies and what does not, and a chunk of it made owed again under the next epoch."""
+"""
+What people do to failures: which qualify and which do not, and a chunk of them requeued, discarded or restored.
+
+The candidates are the rows of `failure`; a requeue makes a delivery owed again under its next epoch.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from shared.domain.requeue import LeftOut, RequeueFilter
+from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
 _NOW = statement("ledger_clock")
-_JUDGE = statement("judge_for_requeue")
+_JUDGE = statement("judge_failures")
 _LOCK_SENDS = statement("lock_sends_to_requeue")
 _LOCK_BATCHES = statement("lock_batches_to_requeue")
 _REQUEUE = statement("requeue_deliveries")
+_DISCARD = statement("discard_failures")
+_RESTORE = statement("restore_failures")
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a preview: so many deliveries of a tenant, channel and status."""
+    """A part of a preview: so many deliveries of a tenant, channel and status; `oldest` is when the first failed."""
 
     tenant: str
     channel: Channel
     status: DeliveryStatus
     count: int
+    oldest: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a requeue would take and what it would leave out, exactly, as of a moment."""
+    """What an operation would take and what it would leave out, exactly, as of a moment; `sends` it takes from."""
 
-    asked: RequeueFilter
+    kind: OperationKind
+    asked: FailureFilter
     as_of: datetime
     taken: list[Share]
     left_out: dict[LeftOut, int]
+    sends: int
 
     @property
     def total(self) -> int:
-        """How many deliveries would be requeued."""
+        """How many deliveries would be taken."""
         return sum(share.count for share in self.taken)
 
 
@@ -53,68 +63,96 @@ class Item:
 
 def judge(
     connection: Connection,
-    asked: RequeueFilter,
+    asked: FailureFilter,
     *,
+    kind: OperationKind = OperationKind.REQUEUE,
     as_of: datetime | None = None,
     accepts_duplicates: bool,
     operation: UUID | None = None,
 ) -> Preview:
     """
-    Find what can be requeued; with an `operation`, freeze it as that operation's items.
+    Find what an operation of this kind would take; with an `operation`, freeze it as that operation's items.
 
-    `as_of` is the moment of the preview, None for now. A million deliveries take seconds: not for a request
-    without a bound on its own time.
+    `as_of` is the moment of the preview, None for now.
     """
     moment = as_of or _now(connection)
-    by = "id" if asked.ids else "signature" if asked.signature else "batch"
-    takes_unsure = accepts_duplicates and DeliveryStatus.UNSURE in asked.statuses
-    found = connection.execute(
+    takes_unsure = DeliveryStatus.UNSURE in asked.statuses and (accepts_duplicates or kind is not OperationKind.REQUEUE)
+    rows = connection.execute(
         _JUDGE,
         {
-            "by": by,
-            "send_id": asked.send_id,
+            "kind": kind.value,
+            "by_id": bool(asked.ids),
             "send_ids": [send_id for send_id, _ in asked.ids],
             "row_nos": [row_no for _, row_no in asked.ids],
+            "send_id": asked.send_id,
             "signature": asked.signature,
             "channel": asked.channel.value if asked.channel else None,
             "tenant": asked.tenant,
+            "provider": asked.provider,
+            "recipient": bytes.fromhex(asked.recipient) if asked.recipient else None,
             "since": asked.since,
             "looked_at": sorted(asked.statuses | {DeliveryStatus.UNSURE}),
             "takes_unsure": takes_unsure,
+            "first": asked.first,
             "as_of": moment,
             "operation": operation,
         },
         prepare=False,  # a plan for any parameters would read every arm
     ).fetchall()
     taken = [
-        Share(tenant, Channel(channel), DeliveryStatus(status), count)
-        for tenant, channel, status, why, count in found
+        Share(tenant, Channel(channel), DeliveryStatus(status), count, oldest)
+        for tenant, channel, status, why, count, oldest, _ in rows
         if why is None
     ]
     left_out: dict[LeftOut, int] = {}
-    for _, _, _, why, count in found:
+    for _, _, _, why, count, _, _ in rows:
         if why is not None:
             left_out[LeftOut(why)] = left_out.get(LeftOut(why), 0) + count
     if asked.ids and not (asked.tenant or asked.channel or asked.since):
-        missing = len(set(asked.ids)) - sum(count for *_, count in found)
+        missing = len(set(asked.ids)) - sum(row[4] for row in rows)
         left_out |= {LeftOut.MISSING: missing} if missing else {}
-    return Preview(asked, moment, taken, left_out)
+    return Preview(kind, asked, moment, taken, left_out, rows[0][6] if rows else 0)
 
 
-def requeue_deliveries(
-    connection: Connection, items: Sequence[Item], *, operation: UUID, takes_unsure: bool
+def work_on(
+    connection: Connection, kind: OperationKind, items: Sequence[Item], *, operation: UUID, takes_unsure: bool
 ) -> tuple[int, int]:
-    """Make a chunk of an operation owed again; how many were requeued and how many skipped. Locks in order."""
-    parameters: dict[str, object] = {
-        "send_ids": [item.send_id for item in items],
-        "row_nos": [item.row_no for item in items],
-    }
+    """Do a chunk of an operation of this kind; how many are done and how many were skipped. Locks in order."""
+    batches = _lock(connection, items)
+    if kind is OperationKind.REQUEUE:
+        return _requeue(connection, items, batches, operation=operation, takes_unsure=takes_unsure)
+    row = connection.execute(
+        _DISCARD if kind is OperationKind.DISCARD else _RESTORE,
+        {
+            "send_ids": [item.send_id for item in items],
+            "row_nos": [item.row_no for item in items],
+            "epochs": [item.epoch for item in items],
+            "operation": operation,
+        },
+    ).fetchone()
+    return (0, 0) if row is None else (row[0], row[1])
+
+
+def _lock(connection: Connection, items: Sequence[Item]) -> list[tuple[Any, ...]]:
+    """Sends, then batches, as everybody locks them; the batches."""
+    parameters = {"send_ids": [item.send_id for item in items], "row_nos": [item.row_no for item in items]}
     connection.execute(_LOCK_SENDS, parameters)
-    batches = connection.execute(_LOCK_BATCHES, parameters).fetchall()
+    return connection.execute(_LOCK_BATCHES, parameters).fetchall()
+
+
+def _requeue(
+    connection: Connection,
+    items: Sequence[Item],
+    batches: Sequence[tuple[Any, ...]],
+    *,
+    operation: UUID,
+    takes_unsure: bool,
+) -> tuple[int, int]:
     row = connection.execute(
         _REQUEUE,
         {
-            **parameters,
+            "send_ids": [item.send_id for item in items],
+            "row_nos": [item.row_no for item in items],
             "epochs": [item.epoch for item in items],
             "batch_sends": [batch[0] for batch in batches],
             "batches": [batch[1] for batch in batches],

@@ -86,6 +86,13 @@ WHERE (l.accepted, l.sent, l.suppressed, l.cancelled, l.expired, l.broken)
       IS DISTINCT FROM (m.accepted, m.sent, m.suppressed, m.cancelled, m.expired, m.broken)
 """
 
+_FAILURES_DIFFER = """
+SELECT coalesce(d.send_id, f.send_id) AS send_id, coalesce(d.row_no, f.row_no) AS row_no, d.status, f.status AS noted
+FROM (SELECT * FROM delivery WHERE status IN ('failed', 'dead_lettered', 'unsure')) AS d
+FULL JOIN failure f ON f.send_id = d.send_id AND f.row_no = d.row_no
+WHERE (d.status, d.epoch, d.prove_at IS NOT NULL) IS DISTINCT FROM (f.status, f.epoch, f.proving)
+"""
+
 _LAWS = {
     "a batch counts what its rows are": _WRONG_COUNTS,
     "every accepted delivery has a row": _ACCEPTED_DIFFERS,
@@ -98,6 +105,7 @@ _LAWS = {
     "the totals written down are those of the batches": _TOTALS_DIFFER,
     "every attempt that was used up was written down": _ATTEMPTS_DIFFER,
     "the counts of the minutes sum to the books": _MINUTES_DIFFER,
+    "the failures are the deliveries that are failed, dead-lettered or unsure": _FAILURES_DIFFER,
 }
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from shared.domain.requeue import RequeueFilter
+from shared.domain.requeue import FailureFilter, OperationKind
 from shared.ledger import operations, requeue
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.operations import Operation
@@ -12,15 +12,22 @@ from shared.ledger.requeue import Preview
 from tests.support.factories import MadeSend
 
 
-def preview(ledger: Ledger, asked: RequeueFilter, *, accepts_duplicates: bool = False) -> Preview:
+def preview(
+    ledger: Ledger,
+    asked: FailureFilter,
+    *,
+    kind: OperationKind = OperationKind.REQUEUE,
+    accepts_duplicates: bool = False,
+) -> Preview:
     with ledger.transaction() as connection:
-        return requeue.judge(connection, asked, accepts_duplicates=accepts_duplicates)
+        return requeue.judge(connection, asked, kind=kind, accepts_duplicates=accepts_duplicates)
 
 
 def plan(
     ledger: Ledger,
-    asked: RequeueFilter,
+    asked: FailureFilter,
     *,
+    kind: OperationKind = OperationKind.REQUEUE,
     operator: str = "kim",
     as_of: datetime | None = None,
     accepts_duplicates: bool = False,
@@ -31,6 +38,7 @@ def plan(
     found, _ = try_plan(
         ledger,
         asked,
+        kind=kind,
         operator=operator,
         as_of=as_of,
         accepts_duplicates=accepts_duplicates,
@@ -42,12 +50,17 @@ def plan(
 
 
 def try_plan(
-    ledger: Ledger, asked: RequeueFilter, *, as_of: datetime | None = None, **how: Any
+    ledger: Ledger,
+    asked: FailureFilter,
+    *,
+    kind: OperationKind = OperationKind.REQUEUE,
+    as_of: datetime | None = None,
+    **how: Any,
 ) -> tuple[Operation | None, Preview | None]:
-    as_of = as_of or preview(ledger, asked).as_of
+    as_of = as_of or preview(ledger, asked, kind=kind).as_of
     with ledger.transaction() as connection:
-        return operations.plan_requeue(
-            connection, asked, as_of=as_of, reason="a test", **{"operator": "kim", "undo_s": 0, **how}
+        return operations.plan(
+            connection, kind, asked, as_of=as_of, reason="a test", **{"operator": "kim", "undo_s": 0, **how}
         )
 
 
@@ -59,8 +72,8 @@ def chunk(connection: Connection, *, size: int = 200) -> int | None:
     items = operations.next_items(connection, operation, limit=size)
     done = skipped = 0
     if items:
-        done, skipped = requeue.requeue_deliveries(
-            connection, items, operation=operation.id, takes_unsure=operation.accepts_duplicates
+        done, skipped = requeue.work_on(
+            connection, operation.kind, items, operation=operation.id, takes_unsure=operation.accepts_duplicates
         )
         operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=-0.1)
     operations.end(connection, operation, done=operation.done + done, skipped=operation.skipped + skipped)
@@ -82,6 +95,6 @@ def operation(ledger: Ledger, id_: UUID) -> Operation:
     return found
 
 
-def of(send: MadeSend, **more: Any) -> RequeueFilter:
+def of(send: MadeSend, **more: Any) -> FailureFilter:
     """Of one send."""
-    return RequeueFilter(send_id=send.id, **more)
+    return FailureFilter(send_id=send.id, **more)

@@ -5,7 +5,7 @@ import time
 
 import dramatiq
 
-from shared.domain.requeue import CANARY_STEPS, canary_step
+from shared.domain.requeue import CANARY_STEPS, canary_step, seconds_for
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import operations, requeue
 from shared.ledger.db import POSTGRES_AWAY, Connection
@@ -16,9 +16,6 @@ _log = logging.getLogger(__name__)
 
 #: Deliveries in one transaction: their rows and batches are locked for some 30 ms.
 CHUNK = 200
-#: Deliveries and sends given back to the queues per second, over all workers: below what the fleet sends, so that
-#: what comes in meanwhile does not wait behind a day's failures. Each send costs a message of its own.
-_DELIVERIES_PER_S, _SENDS_PER_S = 2_000, 200
 #: Seconds between two looks at what became of the first ones.
 _CANARY_LOOK_S = 1.0
 #: Seconds a message works; due work sends another while an operation is open.
@@ -74,10 +71,14 @@ class Operate:
         items = operations.next_items(connection, operation, limit=most)
         done = skipped = 0
         if items:
-            done, skipped = requeue.requeue_deliveries(
-                connection, items, operation=operation.id, takes_unsure=operation.accepts_duplicates
+            done, skipped = requeue.work_on(
+                connection,
+                operation.kind,
+                items,
+                operation=operation.id,
+                takes_unsure=operation.accepts_duplicates,
             )
-            pause_s = max(len(items) / _DELIVERIES_PER_S, len({item.send_id for item in items}) / _SENDS_PER_S)
+            pause_s = seconds_for(len(items), len({item.send_id for item in items}), kind=operation.kind)
             operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=pause_s)
         done, skipped = operation.done + done, operation.skipped + skipped
         if operations.end(connection, operation, done=done, skipped=skipped):

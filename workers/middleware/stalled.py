@@ -8,6 +8,7 @@ from dramatiq.middleware import SkipMessage
 
 from shared.coordination.message_starts import MessageStarts
 from shared.coordination.redis import RedisUnavailable
+from workers.middleware.failed_jobs import FailedJobs
 from workers.middleware.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -22,7 +23,8 @@ class Stalled(dramatiq.Middleware):
     While Redis is away nothing is counted and nothing set aside.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, failed_jobs: FailedJobs) -> None:
+        self._failed_jobs = failed_jobs
         self._most_starts = 1 + runtime.settings.queue_max_stalled_count
         self._starts = MessageStarts(runtime.link, namespace=runtime.settings.redis_namespace)
 
@@ -37,6 +39,8 @@ class Stalled(dramatiq.Middleware):
                 "message_set_aside",
                 extra={"queue": message.queue_name, "actor": message.actor_name, "begun": starts - 1},
             )
+            error = f"begun {starts - 1} times and never ended: its workers died"
+            self._failed_jobs.note(message, kind="set_aside", error=error, starts=starts - 1)
             raise SkipMessage("begun too often without an end")
 
     def after_process_message(self, broker: Any, message: Any, *, result: Any = None, exception: Any = None) -> None:  # noqa: ARG002

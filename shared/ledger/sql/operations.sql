@@ -1,7 +1,7 @@
 -- name: insert_operation
 -- A person asks for a bulk operation. The id stands for who asked for what, so a double click makes one operation.
 INSERT INTO operation (id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total)
-VALUES (%(id)s, 'requeue', 'scheduled', %(operator)s, %(reason)s, %(filter)s, %(accepts_duplicates)s, %(canary)s,
+VALUES (%(id)s, %(kind)s, 'scheduled', %(operator)s, %(reason)s, %(filter)s, %(accepts_duplicates)s, %(canary)s,
         %(as_of)s, now() + %(undo_s)s * interval '1 second', 0)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
@@ -26,7 +26,7 @@ ORDER BY run_at LIMIT 1
 -- name: take_operation
 -- A worker takes the next operation for one chunk. Guard: due, and no other worker is at it; a person who stops or
 -- undoes it waits for this transaction, or this one passes it over.
-SELECT id, operator, accepts_duplicates, canary, done, skipped, total, filter ->> 'words',
+SELECT id, kind, operator, accepts_duplicates, canary, done, skipped, total, filter ->> 'words',
        coalesce(extract(epoch FROM now() - stage_at), 0)::float8
 FROM operation
 WHERE status IN ('scheduled', 'running') AND run_at <= now()
@@ -108,9 +108,14 @@ SELECT coalesce(why, 'state'), count(*)::int FROM operation_item
 WHERE operation_id = %(id)s AND result = 'skipped' GROUP BY 1 ORDER BY 2 DESC, 1
 
 -- name: operation_outcome
--- What became of what it requeued, as of now; `requeued again` where a person did it once more since.
-SELECT CASE WHEN d.epoch > i.epoch + 1 THEN 'requeued again' ELSE coalesce(d.status, 'removed') END, count(*)::int
-FROM operation_item i
+-- What became of what it was done to, as of now; `requeued again` where a person did it once more since.
+SELECT CASE WHEN d.send_id IS NULL THEN 'removed'
+            WHEN d.epoch > i.epoch + (o.kind = 'requeue')::int THEN 'requeued again'
+            WHEN f.discarded_at IS NOT NULL THEN 'discarded'
+            ELSE d.status END, count(*)::int
+FROM operation o
+JOIN operation_item i ON i.operation_id = o.id AND i.result = 'done'
 LEFT JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
-WHERE i.operation_id = %(id)s AND i.result = 'done'
+LEFT JOIN failure f ON f.send_id = i.send_id AND f.row_no = i.row_no
+WHERE o.id = %(id)s
 GROUP BY 1 ORDER BY 2 DESC, 1

@@ -2,82 +2,89 @@
 -- The moment of a preview, by the clock that writes `settled_at`.
 SELECT now()
 
--- name: judge_for_requeue
--- Preview and freezing of a requeue are one statement: with an operation its items are stored, without it nothing is.
--- Who qualifies is found by `by`: through the batches that count settled failures (no index names a delivery's
--- status), through the attempts of one signature, or by id. What settled after `as_of` is never in the set.
--- Every arm but one is empty by a constant, and costs nothing. Keys come in order: neighbours share pages.
+-- name: judge_failures
+-- Preview and freezing of an operation are one statement: with an operation its items are stored, and which groups of
+-- failures it took from; without it nothing is. Candidates are the open failures, or deliveries by id.
+-- What failed after `as_of` is never in the set. Keys come in order: neighbours share pages.
+-- An address is read only where its tenant suppresses any.
 WITH candidate AS (
-    SELECT d.*, s.tenant_id, s.status AS send_status, s.started_at, s.valid_until
-    FROM batch b
-    JOIN send s ON s.id = b.send_id
-    CROSS JOIN LATERAL (
-        SELECT send_id, row_no, channel, status, epoch, address, settled_at, prove_at, first_attempt_at
-        FROM delivery
-        WHERE delivery.send_id = b.send_id AND delivery.row_no BETWEEN b.first_row AND b.last_row
-          AND delivery.status = ANY (%(looked_at)s::text[])
-        OFFSET 0
-    ) AS d
-    WHERE %(by)s = 'batch' AND b.failed + b.dead_lettered + b.unsure > 0
-      AND (%(send_id)s::uuid IS NULL OR b.send_id = %(send_id)s)
+    SELECT f.send_id, f.row_no, f.epoch, f.channel, f.status, f.failed_at, f.proving, f.refused, f.discarded_at,
+           f.signature, f.tenant_id, s.status AS send_status, s.valid_until
+    FROM failure f
+    JOIN send s ON s.id = f.send_id
+    WHERE NOT %(by_id)s::bool AND f.status = ANY (%(looked_at)s::text[])
+      AND (%(send_id)s::uuid IS NULL OR f.send_id = %(send_id)s)
+      AND (%(signature)s::text IS NULL OR f.signature = %(signature)s)
+      AND (%(provider)s::text IS NULL OR f.provider = %(provider)s)
+      AND (%(recipient)s::bytea IS NULL OR f.address_hash = %(recipient)s)
+      AND (%(kind)s <> 'restore' OR f.discarded_at IS NOT NULL)
     UNION ALL
-    SELECT d.send_id, d.row_no, d.channel, d.status, d.epoch, d.address, d.settled_at, d.prove_at, d.first_attempt_at,
-           s.tenant_id, s.status, s.started_at, s.valid_until
-    FROM (
-        SELECT DISTINCT send_id, row_no, epoch, became FROM attempt
-        WHERE %(by)s = 'signature' AND signature = %(signature)s
-          AND (%(send_id)s::uuid IS NULL OR send_id = %(send_id)s)
-        ORDER BY send_id, row_no
-    ) AS a
-    JOIN delivery d ON d.send_id = a.send_id AND d.row_no = a.row_no AND d.epoch = a.epoch AND d.status = a.became
-    JOIN send s ON s.id = a.send_id
-    WHERE a.became = ANY (%(looked_at)s::text[])
-    UNION ALL
-    SELECT d.send_id, d.row_no, d.channel, d.status, d.epoch, d.address, d.settled_at, d.prove_at, d.first_attempt_at,
-           s.tenant_id, s.status, s.started_at, s.valid_until
+    SELECT d.send_id, d.row_no, d.epoch, d.channel, d.status, coalesce(f.failed_at, d.settled_at),
+           coalesce(f.proving, false), coalesce(f.refused, false), f.discarded_at,
+           f.signature, s.tenant_id, s.status, s.valid_until
     FROM (
         SELECT DISTINCT i.send_id, i.row_no
         FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
-        WHERE %(by)s = 'id'
+        WHERE %(by_id)s::bool
         ORDER BY i.send_id, i.row_no
     ) AS i
     JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
     JOIN send s ON s.id = i.send_id
-), verdict AS MATERIALIZED (
-    SELECT c.send_id, c.row_no, c.epoch, c.channel, c.status, c.tenant_id,
+    LEFT JOIN failure f ON f.send_id = d.send_id AND f.row_no = d.row_no
+), judged AS (
+    SELECT c.send_id, c.row_no, c.epoch, c.channel, c.status, c.tenant_id, c.failed_at, c.signature,
            CASE
                WHEN c.status <> ALL (%(looked_at)s::text[]) THEN 'state'
-               WHEN c.settled_at > %(as_of)s THEN 'late'
-               WHEN c.prove_at IS NOT NULL THEN 'proving'
+               WHEN c.failed_at > %(as_of)s THEN 'late'
+               WHEN c.proving THEN 'proving'
+               WHEN c.discarded_at IS NULL AND %(kind)s = 'restore' THEN 'kept'
+               WHEN c.discarded_at IS NOT NULL AND %(kind)s <> 'restore' THEN 'discarded'
                WHEN c.status = 'unsure' AND NOT %(takes_unsure)s::bool THEN 'unsure'
-               WHEN c.status = 'failed' AND c.first_attempt_at IS NULL
-                    AND c.settled_at < coalesce(c.started_at, 'infinity') THEN 'refused'
-               WHEN c.send_status = 'cancelled' THEN 'cancelled'
-               WHEN c.valid_until <= now() THEN 'expired'
                WHEN EXISTS (SELECT 1 FROM operation o
                             JOIN operation_item i ON i.operation_id = o.id AND i.send_id = c.send_id
                                                   AND i.row_no = c.row_no AND i.result IS NULL
                             WHERE o.status IN ('scheduled', 'running') AND o.id IS DISTINCT FROM %(operation)s::uuid)
                     THEN 'taken'
+               WHEN %(kind)s <> 'requeue' THEN NULL
+               WHEN c.refused THEN 'refused'
+               WHEN c.send_status = 'cancelled' THEN 'cancelled'
+               WHEN c.valid_until <= now() THEN 'expired'
                WHEN EXISTS (SELECT 1 FROM suppression p
-                            WHERE p.tenant_id = c.tenant_id AND p.channel = c.channel
-                              AND p.address = lower(c.address))
+                            WHERE p.tenant_id = c.tenant_id AND p.channel = c.channel)
+                    AND EXISTS (SELECT 1 FROM delivery d
+                                JOIN suppression p ON p.tenant_id = c.tenant_id AND p.channel = c.channel
+                                                   AND p.address = lower(d.address)
+                                WHERE d.send_id = c.send_id AND d.row_no = c.row_no)
                     THEN 'suppressed'
            END AS left_out
     FROM candidate c
     WHERE (%(channel)s::text IS NULL OR c.channel = %(channel)s)
-      AND (%(since)s::timestamptz IS NULL OR c.settled_at >= %(since)s)
+      AND (%(since)s::timestamptz IS NULL OR c.failed_at >= %(since)s)
       AND (%(tenant)s::text IS NULL OR c.tenant_id = (SELECT id FROM tenant WHERE name = %(tenant)s))
+), verdict AS MATERIALIZED (
+    SELECT send_id, row_no, epoch, channel, status, tenant_id, failed_at, signature,
+           CASE WHEN left_out IS NULL AND %(first)s::int IS NOT NULL
+                     AND row_number() OVER (PARTITION BY left_out IS NULL ORDER BY failed_at DESC, send_id, row_no)
+                         > %(first)s::int
+                THEN 'more' ELSE left_out END AS left_out
+    FROM judged
 ), placed AS (
     INSERT INTO operation_item (operation_id, send_id, row_no, epoch)
     SELECT %(operation)s::uuid, send_id, row_no, epoch
     FROM verdict
     WHERE left_out IS NULL AND %(operation)s::uuid IS NOT NULL
     ORDER BY send_id, row_no
+), told AS (
+    INSERT INTO failure_operation (signature, operation_id)
+    SELECT DISTINCT signature, %(operation)s::uuid
+    FROM verdict
+    WHERE left_out IS NULL AND %(operation)s::uuid IS NOT NULL
 )
-SELECT t.name, v.channel, v.status, v.left_out, v.count
+SELECT t.name, v.channel, v.status, v.left_out, v.count, v.oldest,
+       (SELECT count(DISTINCT send_id)::int FROM verdict WHERE left_out IS NULL)
 FROM (
-    SELECT tenant_id, channel, status, left_out, count(*)::int AS count FROM verdict GROUP BY 1, 2, 3, 4
+    SELECT tenant_id, channel, status, left_out, count(*)::int AS count, min(failed_at) AS oldest
+    FROM verdict GROUP BY 1, 2, 3, 4
 ) AS v
 JOIN tenant t ON t.id = v.tenant_id
 ORDER BY v.left_out NULLS FIRST, t.name, v.channel, v.status
@@ -105,7 +112,8 @@ FOR NO KEY UPDATE OF b
 -- neither cancelled nor past its valid_until. The batches are locked; the claim of an unsure row is forgotten, so
 -- that a proof which comes later finds nothing. A finished send is being sent again, one in progress is written too:
 -- whoever is finishing it at this moment must not miss the rows. `resumed_at` starts its patience with the provider
--- and the poison guard's count anew. Rows are found by key, then by place, whatever the planner believes. What cannot be requeued is skipped, with the reason.
+-- and the poison guard's count anew. Rows are found by key, then by place, whatever the planner believes. What cannot
+-- be requeued is skipped, with the reason.
 WITH item AS (
     SELECT * FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[], %(epochs)s::int[]) AS i (send_id, row_no, epoch)
 ), state AS (
@@ -114,6 +122,7 @@ WITH item AS (
                WHEN d.epoch IS DISTINCT FROM i.epoch OR d.prove_at IS NOT NULL
                     OR d.status NOT IN ('failed', 'dead_lettered', 'unsure') THEN 'state'
                WHEN d.status = 'unsure' AND NOT %(takes_unsure)s::bool THEN 'unsure'
+               WHEN f.discarded_at IS NOT NULL THEN 'discarded'
                WHEN s.status = 'cancelled' THEN 'cancelled'
                WHEN s.valid_until <= now() THEN 'expired'
            END AS left_out
@@ -130,6 +139,7 @@ WITH item AS (
         WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no
         OFFSET 0
     ) AS d ON true
+    LEFT JOIN failure f ON f.send_id = i.send_id AND f.row_no = i.row_no
 ), requeued AS (
     UPDATE delivery d
     SET status = 'owed', epoch = d.epoch + 1, attempt_count = 0, claim_id = NULL, next_attempt_at = NULL,
@@ -172,6 +182,86 @@ WITH item AS (
         why = CASE WHEN r.row_no IS NULL THEN coalesce(s.left_out, 'state') END
     FROM state s
     LEFT JOIN requeued r ON r.send_id = s.send_id AND r.row_no = s.row_no
+    WHERE i.ctid = s.item_place AND i.result IS NULL
+    RETURNING i.result
+)
+SELECT count(*) FILTER (WHERE result = 'done')::int, count(*) FILTER (WHERE result = 'skipped')::int FROM marked
+
+-- name: discard_failures
+-- A chunk of an operation: a person gives these failures up.
+-- Guards: still in the epoch that was frozen, not proved, not given up yet. The batches are locked.
+WITH item AS (
+    SELECT * FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[], %(epochs)s::int[]) AS i (send_id, row_no, epoch)
+), state AS (
+    SELECT i.send_id, i.row_no, o.item_place, f.place,
+           CASE
+               WHEN f.epoch IS DISTINCT FROM i.epoch OR f.proving THEN 'state'
+               WHEN f.discarded_at IS NOT NULL THEN 'discarded'
+           END AS left_out
+    FROM item i
+    CROSS JOIN LATERAL (
+        SELECT ctid AS item_place FROM operation_item
+        WHERE operation_id = %(operation)s AND operation_item.send_id = i.send_id AND operation_item.row_no = i.row_no
+          AND result IS NULL
+        OFFSET 0
+    ) AS o
+    LEFT JOIN LATERAL (
+        SELECT ctid AS place, epoch, proving, discarded_at FROM failure
+        WHERE failure.send_id = i.send_id AND failure.row_no = i.row_no
+        OFFSET 0
+    ) AS f ON true
+), changed AS (
+    UPDATE failure f
+    SET discarded_at = now(), discarded_by = o.operator, discarded_operation = o.id
+    FROM state s, operation o
+    WHERE f.ctid = s.place AND s.left_out IS NULL AND o.id = %(operation)s
+    RETURNING f.send_id, f.row_no
+), marked AS (
+    UPDATE operation_item i
+    SET result = CASE WHEN c.row_no IS NULL THEN 'skipped' ELSE 'done' END,
+        why = CASE WHEN c.row_no IS NULL THEN coalesce(s.left_out, 'state') END
+    FROM state s
+    LEFT JOIN changed c ON c.send_id = s.send_id AND c.row_no = s.row_no
+    WHERE i.ctid = s.item_place AND i.result IS NULL
+    RETURNING i.result
+)
+SELECT count(*) FILTER (WHERE result = 'done')::int, count(*) FILTER (WHERE result = 'skipped')::int FROM marked
+
+-- name: restore_failures
+-- A chunk of an operation: what was given up is open again.
+-- Guards: still in the epoch that was frozen, not proved, given up. The batches are locked.
+WITH item AS (
+    SELECT * FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[], %(epochs)s::int[]) AS i (send_id, row_no, epoch)
+), state AS (
+    SELECT i.send_id, i.row_no, o.item_place, f.place,
+           CASE
+               WHEN f.epoch IS DISTINCT FROM i.epoch OR f.proving THEN 'state'
+               WHEN f.discarded_at IS NULL THEN 'kept'
+           END AS left_out
+    FROM item i
+    CROSS JOIN LATERAL (
+        SELECT ctid AS item_place FROM operation_item
+        WHERE operation_id = %(operation)s AND operation_item.send_id = i.send_id AND operation_item.row_no = i.row_no
+          AND result IS NULL
+        OFFSET 0
+    ) AS o
+    LEFT JOIN LATERAL (
+        SELECT ctid AS place, epoch, proving, discarded_at FROM failure
+        WHERE failure.send_id = i.send_id AND failure.row_no = i.row_no
+        OFFSET 0
+    ) AS f ON true
+), changed AS (
+    UPDATE failure f
+    SET discarded_at = NULL, discarded_by = NULL, discarded_operation = NULL
+    FROM state s
+    WHERE f.ctid = s.place AND s.left_out IS NULL
+    RETURNING f.send_id, f.row_no
+), marked AS (
+    UPDATE operation_item i
+    SET result = CASE WHEN c.row_no IS NULL THEN 'skipped' ELSE 'done' END,
+        why = CASE WHEN c.row_no IS NULL THEN coalesce(s.left_out, 'state') END
+    FROM state s
+    LEFT JOIN changed c ON c.send_id = s.send_id AND c.row_no = s.row_no
     WHERE i.ctid = s.item_place AND i.result IS NULL
     RETURNING i.result
 )

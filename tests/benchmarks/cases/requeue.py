@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from shared.domain.requeue import RequeueFilter
+from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.states import SendStatus
 from shared.ledger import operations, requeue
 from shared.ledger.db import Ledger
@@ -48,9 +48,9 @@ def requeue_100k(bench: Bench) -> Line:
 def _run(ledger: Ledger, send: MadeSend, failed: int) -> Line:
     line: Line = {}
     for name, asked in (
-        ("preview_send_s", RequeueFilter(send_id=send.id)),
-        ("preview_all_s", RequeueFilter()),
-        ("preview_cause_s", RequeueFilter(signature=_SIGNATURE)),
+        ("preview_send_s", FailureFilter(send_id=send.id)),
+        ("preview_all_s", FailureFilter()),
+        ("preview_cause_s", FailureFilter(signature=_SIGNATURE)),
     ):
         line[name], seen = _timed(lambda asked=asked: _preview(ledger, asked))  # type: ignore[misc]
         if seen.total != failed:
@@ -60,15 +60,22 @@ def _run(ledger: Ledger, send: MadeSend, failed: int) -> Line:
     return line
 
 
-def _preview(ledger: Ledger, asked: RequeueFilter) -> Preview:
+def _preview(ledger: Ledger, asked: FailureFilter) -> Preview:
     with ledger.transaction() as connection:
         return requeue.judge(connection, asked, accepts_duplicates=False)
 
 
 def _plan(ledger: Ledger, seen: Preview) -> None:
     with ledger.transaction() as connection:
-        operations.plan_requeue(
-            connection, RequeueFilter(), operator="benchmark", reason=None, as_of=seen.as_of, canary=False, undo_s=0
+        operations.plan(
+            connection,
+            OperationKind.REQUEUE,
+            FailureFilter(),
+            operator="benchmark",
+            reason=None,
+            as_of=seen.as_of,
+            canary=False,
+            undo_s=0,
         )
 
 

@@ -13,17 +13,16 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from shared.domain.requeue import REQUEUEABLE, RequeueFilter
+from shared.domain.requeue import REQUEUEABLE, FailureFilter, OperationKind
 from shared.domain.signature import failure_signature
 from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, Lane, SendStatus
-from shared.ledger import batches, chains, deliveries, proofs, queries, recovery, sends
+from shared.ledger import batches, chains, deliveries, operations, proofs, queries, recovery, sends
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.deliveries import Claim, ClaimedDelivery
-from shared.ledger.operations import plan_requeue
 from shared.ledger.proofs import ProvedBatch
 from shared.ledger.recovery import StuckBatch, Verdict, settle_unsent
-from shared.ledger.requeue import Item, requeue_deliveries
+from shared.ledger.requeue import Item, work_on
 from tests.integration.ledger.hand import SAYS, ended, proved
 from tests.support.factories import MadeSend, make_send, make_tenant
 from tests.support.ledger_rows import put_rows, put_send
@@ -91,14 +90,21 @@ def claim(connection: Connection, send: MadeSend) -> object:
 
 
 def requeue(connection: Connection, send: MadeSend) -> object:
-    asked = RequeueFilter(ids=((send.id, 1),), statuses=REQUEUEABLE)
+    asked = FailureFilter(ids=((send.id, 1),), statuses=REQUEUEABLE)
     now = datetime.now(UTC) + timedelta(minutes=1)
-    planned, _ = plan_requeue(
-        connection, asked, operator="kim", reason=None, as_of=now, accepts_duplicates=True, undo_s=0
+    planned, _ = operations.plan(
+        connection,
+        OperationKind.REQUEUE,
+        asked,
+        operator="kim",
+        reason=None,
+        as_of=now,
+        accepts_duplicates=True,
+        undo_s=0,
     )
     if planned is None:
         return None
-    return requeue_deliveries(connection, [Item(send.id, 1, 0)], operation=planned.id, takes_unsure=True)
+    return work_on(connection, OperationKind.REQUEUE, [Item(send.id, 1, 0)], operation=planned.id, takes_unsure=True)
 
 
 def give_up(became: DeliveryStatus) -> Operation:

@@ -1,12 +1,13 @@
 """Requeue by a person: who qualifies, what a chunk does to a row, its batch and its send, and every guard."""
 
 import threading
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
 
 from shared.domain.ids import delivery_key, new_send_id
-from shared.domain.requeue import LeftOut, RequeueFilter
+from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
 from shared.ledger import chains, deliveries, operations, sends
 from shared.ledger.db import Ledger
@@ -134,8 +135,8 @@ def test_what_cannot_be_sent_is_left_out_and_said(ledger: Ledger) -> None:
         connection.execute(
             "INSERT INTO suppression SELECT tenant_id, 'email', 'gone@example.com', 'r' FROM send LIMIT 1"
         )
-        connection.execute("UPDATE delivery SET first_attempt_at = NULL WHERE send_id = %s", [refused.id])
-    seen = preview(ledger, RequeueFilter())
+        connection.execute("UPDATE failure SET refused = true WHERE send_id = %s", [refused.id])
+    seen = preview(ledger, FailureFilter())
     assert seen.left_out == {
         LeftOut.CANCELLED: 1,
         LeftOut.EXPIRED: 1,
@@ -145,7 +146,7 @@ def test_what_cannot_be_sent_is_left_out_and_said(ledger: Ledger) -> None:
     assert [(share.tenant, share.channel, share.status, share.count) for share in seen.taken] == [
         ("acme", Channel.EMAIL, DeliveryStatus.DEAD_LETTERED, 1)
     ]
-    plan(ledger, RequeueFilter())
+    plan(ledger, FailureFilter())
     finish(ledger)
     assert counts(ledger, good.id) == {"owed": 1}
     assert counts(ledger, cancelled.id) == {"dead_lettered": 1}
@@ -160,9 +161,9 @@ def test_a_paused_send_keeps_waiting(ledger: Ledger) -> None:
 
 def test_what_fails_after_the_preview_is_not_swept_in(ledger: Ledger) -> None:
     early = failed(ledger)
-    as_of = preview(ledger, RequeueFilter()).as_of
+    as_of = preview(ledger, FailureFilter()).as_of
     late = failed(ledger)
-    made, frozen = try_plan(ledger, RequeueFilter(), as_of=as_of)
+    made, frozen = try_plan(ledger, FailureFilter(), as_of=as_of)
     assert made is not None
     assert frozen is not None
     assert (made.total, frozen.left_out) == (1, {LeftOut.LATE: 1})
@@ -177,13 +178,13 @@ def test_the_filter_is_the_set(ledger: Ledger) -> None:
     with ledger.autocommit() as connection:
         connection.execute("UPDATE delivery SET first_attempt_at = now()")
         connection.execute(
-            "UPDATE delivery SET settled_at = now() - interval '2 hours' WHERE send_id = %s AND row_no = 1", [email.id]
+            "UPDATE failure SET failed_at = now() - interval '2 hours' WHERE send_id = %s AND row_no = 1", [email.id]
         )
         hour = connection.execute("SELECT now() - interval '1 hour'").fetchone()
     assert hour is not None
 
     def total(**asked: object) -> int:
-        return preview(ledger, RequeueFilter(**asked)).total  # type: ignore[arg-type]
+        return preview(ledger, FailureFilter(**asked)).total  # type: ignore[arg-type]
 
     assert total() == 3
     assert total(channel=Channel.SMS) == total(tenant="other") == total(send_id=sms.id) == 1
@@ -195,20 +196,21 @@ def test_the_filter_is_the_set(ledger: Ledger) -> None:
 def test_a_cause_is_that_of_the_failure_which_settled_the_delivery(ledger: Ledger, hand: Hand) -> None:
     send = make_send(ledger, count=3, status=SendStatus.SENDING)
     claim, rows = hand.take(send)
-    hand.record(claim, *(ended(row, DeliveryStatus.DEAD_LETTERED) for row in rows))
-    hand.release(send)
     with ledger.autocommit() as connection:
-        connection.execute("UPDATE attempt SET signature = 'ba9876543210' WHERE row_no = 3")
         # A try before the last, and one whose outcome was not known at first, are not its cause.
         connection.execute(
             "INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became,"
-            " signature, started_at, ended_at) SELECT send_id, row_no, gen_random_uuid(), 0, 1, channel, 'ches',"
+            " signature, started_at, ended_at) SELECT send_id, row_no, gen_random_uuid(), 0, 0, channel, 'ches',"
             " 'transient', became, '0123456789ab', now(), now() FROM delivery,"
             " (VALUES ('retrying'), ('unsure')) AS before (became) WHERE row_no = 3"
         )
+    results = [ended(row, DeliveryStatus.DEAD_LETTERED) for row in rows]
+    hand.record(claim, *results[:2], replace(results[2], signature="ba9876543210"))
+    hand.release(send)
+    with ledger.autocommit() as connection:
         # Nor is the end of a life before a requeue.
         connection.execute("UPDATE delivery SET epoch = 1, attempt_count = 0 WHERE row_no = 2")
-    asked = RequeueFilter(signature="0123456789ab")
+    asked = FailureFilter(signature="0123456789ab")
     assert preview(ledger, asked).total == 1
     plan(ledger, asked)
     finish(ledger)
@@ -222,7 +224,7 @@ def test_ids_that_cannot_be_requeued_are_counted_with_their_reasons(ledger: Ledg
     with ledger.autocommit() as connection:
         connection.execute("UPDATE send SET settled_counts = NULL, status = 'sending', completed_at = NULL")
     ids = ((send.id, 1), (send.id, 2), (send.id, 9), (uuid4(), 1))
-    seen = preview(ledger, RequeueFilter(ids=ids))
+    seen = preview(ledger, FailureFilter(ids=ids))
     assert (seen.total, seen.left_out) == (1, {LeftOut.STATE: 1, LeftOut.MISSING: 2})
 
 
@@ -232,7 +234,7 @@ def test_seventy_thousand_ids_at_once(ledger: Ledger) -> None:
         connection.execute("UPDATE delivery SET status = 'failed', settled_at = now(), first_attempt_at = now()")
         connection.execute("UPDATE batch SET failed = owed, owed = 0, due_at = NULL, settled_at = now()")
         agree(connection)
-    asked = RequeueFilter(ids=tuple((send.id, row_no) for row_no in range(1, 70_001)))
+    asked = FailureFilter(ids=tuple((send.id, row_no) for row_no in range(1, 70_001)))
     assert plan(ledger, asked).total == 70_000
     with ledger.transaction() as connection:
         assert chunk(connection, size=500) == 500
@@ -280,7 +282,9 @@ def test_of_two_operators_at_once_one_requeues_and_the_other_skips(ledger: Ledge
     as_of = preview(ledger, of(send)).as_of
     with ledger.transaction() as connection:
         connection.execute("SELECT 1")  # begins the transaction
-        mine, _ = operations.plan_requeue(connection, of(send), operator="kim", reason=None, as_of=as_of, undo_s=0)
+        mine, _ = operations.plan(
+            connection, OperationKind.REQUEUE, of(send), operator="kim", reason=None, as_of=as_of, undo_s=0
+        )
         theirs = plan(ledger, of(send), operator="lee", as_of=as_of)
     assert mine is not None
     finish(ledger)
@@ -301,7 +305,7 @@ def test_what_was_requeued_and_failed_again_meanwhile_is_skipped(ledger: Ledger)
 
 def test_what_another_open_operation_has_is_left_out(ledger: Ledger) -> None:
     send = failed(ledger, count=3)
-    plan(ledger, RequeueFilter(ids=((send.id, 1),)), undo_s=60)
+    plan(ledger, FailureFilter(ids=((send.id, 1),)), undo_s=60)
     assert preview(ledger, of(send)).left_out == {LeftOut.TAKEN: 1}
 
 

@@ -3,7 +3,7 @@
 from signal import SIGKILL
 from uuid import UUID
 
-from shared.domain.requeue import RequeueFilter
+from shared.domain.requeue import FailureFilter
 from shared.domain.states import Channel, Lane, SendStatus
 from shared.jobs import JobName, QueueName
 from shared.ledger import operations
@@ -128,7 +128,7 @@ def test_single_sends_go_back_more_slowly_than_the_rows_of_one(ledger: Ledger, w
         put_rows(ledger, send.id, [1], "failed")
     with ledger.autocommit() as connection:
         connection.execute("UPDATE delivery SET first_attempt_at = now()")
-    plan(ledger, RequeueFilter())
+    plan(ledger, FailureFilter())
     assert work(worker, times=1) == 1
     assert scalar(ledger, "SELECT run_at - stage_at >= interval '0.1 seconds' FROM operation")
 

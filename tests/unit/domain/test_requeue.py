@@ -7,8 +7,9 @@ from shared.domain.requeue import (
     CANARY_PATIENCE_S,
     CanaryResult,
     CanaryStep,
+    FailureFilter,
     LeftOut,
-    RequeueFilter,
+    OperationKind,
     canary_step,
     operation_id,
 )
@@ -21,41 +22,41 @@ NOW = datetime(2027, 3, 28, 9, 0, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (RequeueFilter(), "all dead-lettered or failed deliveries"),
+        (FailureFilter(), "all dead-lettered or failed deliveries"),
         (
-            RequeueFilter(statuses=frozenset({DeliveryStatus.UNSURE}), channel=Channel.SMS, tenant="acme"),
+            FailureFilter(statuses=frozenset({DeliveryStatus.UNSURE}), channel=Channel.SMS, tenant="acme"),
             "all unsure text messages of tenant acme",
         ),
         (
-            RequeueFilter(send_id=SEND, signature="0123456789ab", since=NOW),
+            FailureFilter(send_id=SEND, signature="0123456789ab", since=NOW),
             (
                 f"all dead-lettered or failed deliveries of send {SEND} with cause 0123456789ab"
                 " settled since 2027-03-28 09:00:00 UTC"
             ),
         ),
-        (RequeueFilter(ids=((SEND, 1),)), "1 delivery named by its id, if dead-lettered or failed"),
-        (RequeueFilter(ids=((SEND, 1), (SEND, 2))), "2 deliveries named by their ids, if dead-lettered or failed"),
+        (FailureFilter(ids=((SEND, 1),)), "1 delivery named by its id, if dead-lettered or failed"),
+        (FailureFilter(ids=((SEND, 1), (SEND, 2))), "2 deliveries named by their ids, if dead-lettered or failed"),
     ],
 )
-def test_a_filter_says_what_it_is(asked: RequeueFilter, words: str) -> None:
+def test_a_filter_says_what_it_is(asked: FailureFilter, words: str) -> None:
     assert asked.words() == asked.as_json()["words"] == words
 
 
 @pytest.mark.parametrize("statuses", [(), (DeliveryStatus.SENT,), (DeliveryStatus.FAILED, DeliveryStatus.OWED)])
 def test_only_what_failed_or_may_have_can_be_asked_for(statuses: tuple[DeliveryStatus, ...]) -> None:
     with pytest.raises(ValueError, match="can be requeued"):
-        RequeueFilter(statuses=frozenset(statuses))
+        FailureFilter(statuses=frozenset(statuses))
 
 
 def test_the_same_request_is_the_same_operation_and_another_is_another() -> None:
-    def id_of(asked: RequeueFilter, operator: str = "kim", as_of: datetime = NOW, accepts: bool = False) -> UUID:
-        return operation_id(asked, operator=operator, as_of=as_of, accepts_duplicates=accepts)
+    def id_of(asked: FailureFilter, operator: str = "kim", as_of: datetime = NOW, accepts: bool = False) -> UUID:
+        return operation_id(OperationKind.REQUEUE, asked, operator=operator, as_of=as_of, accepts_duplicates=accepts)
 
-    one = RequeueFilter(ids=((SEND, 1), (SEND, 2)))
-    assert id_of(one) == id_of(RequeueFilter(ids=((SEND, 2), (SEND, 1))))
+    one = FailureFilter(ids=((SEND, 1), (SEND, 2)))
+    assert id_of(one) == id_of(FailureFilter(ids=((SEND, 2), (SEND, 1))))
     others = [
-        id_of(RequeueFilter(ids=((SEND, 1), (SEND, 3)))),
-        id_of(RequeueFilter(send_id=SEND)),
+        id_of(FailureFilter(ids=((SEND, 1), (SEND, 3)))),
+        id_of(FailureFilter(send_id=SEND)),
         id_of(one, operator="lee"),
         id_of(one, as_of=NOW.replace(second=1)),
         id_of(one, accepts=True),
