@@ -6,7 +6,7 @@ from uuid import uuid4
 from flask import Flask, Response, g, request
 
 from admin import errors, extensions
-from admin.api import deliveries, loadtest, openapi, receipts, sends
+from admin.api import deliveries, events, loadtest, openapi, receipts, sends
 from admin.api.limits import MAX_SMALL_BODY_BYTES
 from admin.api.operations import api
 from admin.monitoring import access, health, inbox, looks, overview, snapshot_cache, stream, system
@@ -20,7 +20,7 @@ from shared.settings import Settings
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 #: Modules whose import puts their routes on the API's blueprint.
-_API_MODULES = (deliveries, loadtest, openapi, receipts, sends)
+_API_MODULES = (deliveries, events, loadtest, openapi, receipts, sends)
 #: Likewise for the pages.
 _PAGE_MODULES = (overview, system)
 

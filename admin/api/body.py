@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
@@ -15,7 +15,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from admin.api.faults import shape_faults, unstorable
 from admin.api.json_stream import JsonError, JsonReader
 from admin.api.limits import MAX_SMALL_BODY_BYTES
-from admin.errors import ProblemError
+from admin.errors import Fault, ProblemError
 
 #: Bytes of a body kept in memory; a larger one goes to a temporary file.
 _IN_MEMORY = 1024 * 1024
@@ -68,23 +68,32 @@ def spooled_body(max_bytes: int) -> Iterator[Spool]:
         yield Spool(file, size)
 
 
-def read_model(model: type[Model]) -> Model:
+def read_model(
+    model: type[Model],
+    *,
+    max_bytes: int = MAX_SMALL_BODY_BYTES,
+    max_faults: int | None = None,
+    also: Callable[[Model], list[Fault]] = lambda _: [],
+) -> Model:
     """
-    The small body of the request as a model.
+    The body of the request as a model; `also` finds what its fields alone do not show.
 
-    Raises: ProblemError 400, 413, 415, or 422 with every fault.
+    Raises: ProblemError 400, 413, 415, or 422 with every fault, those above `max_faults` counted.
     """
-    with spooled_body(MAX_SMALL_BODY_BYTES) as body:
-        value = _parse(body.file)
+    with spooled_body(max_bytes) as body:
+        value = _parse(body.file, max_bytes)
     faults = list(unstorable(value)) or shape_faults(model, value)
-    if faults:
-        raise ProblemError(422, "invalid-body", "The body has faults; nothing was changed.", faults=faults)
-    return model.model_validate(value)
+    read = None if faults else model.model_validate(value)
+    if read is not None and not (faults := also(read)):
+        return read
+    kept = faults[:max_faults]
+    more = len(faults) - len(kept)
+    raise ProblemError(422, "invalid-body", "The body has faults; nothing was changed.", faults=kept, more=more)
 
 
-def _parse(file: IO[bytes]) -> Any:
+def _parse(file: IO[bytes], max_chars: int) -> Any:
     try:
-        reader = JsonReader(file, max_value_chars=MAX_SMALL_BODY_BYTES)
+        reader = JsonReader(file, max_value_chars=max_chars)
         value = reader.value()
         reader.end()
     except JsonError as error:

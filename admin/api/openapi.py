@@ -17,7 +17,7 @@ from admin.api.schemas import Problem
 _PROBLEMS = {
     400: "The request cannot be read: not JSON (with line and column), a body cut short, a bad header.",
     401: "The API key is missing, unknown or revoked.",
-    403: "The key is not bound to a tenant.",
+    403: "The key is not bound to a tenant, or is a test key where only a live one will do.",
     404: "No such thing, or another tenant's.",
     409: "Not in this state, or not while another request runs.",
     413: "The body is too large.",

@@ -52,12 +52,14 @@ def operation(
     query: type[BaseModel] | None = None,
     problems: tuple[int, ...] = (),
     headers: Mapping[str, str] | None = None,
+    whole: str | None = None,
 ) -> Callable[[View], View]:
     """
     Register a view under an OpenAPI path such as `/sends/{id}`; its docstring is the description.
 
     The view returns a model of the class `answer`, or such a model and headers. `query` names the model of the
     query string, which the view is given as `query=`; `headers` documents request headers the view reads.
+    `whole` names the part of the path that may hold slashes.
     """
 
     def register(view: View) -> View:
@@ -86,7 +88,7 @@ def operation(
                 headers=headers or {},
             )
         )
-        rule = re.sub(r"\{(\w+)\}", r"<\1>", path)
+        rule = re.sub(r"\{(\w+)\}", r"<\1>", path).replace(f"<{whole}>", f"<path:{whole}>")
         api.add_url_rule(rule, view.__name__, respond, methods=[method])
         return view
 

@@ -18,7 +18,9 @@ def _page_size(value: object) -> object:
     return value
 
 
-class _Query(BaseModel):
+class Query(BaseModel):
+    """Which page of a list."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cursor: str | None = Field(None, max_length=100, description="`next_cursor` of the page before.")
@@ -27,13 +29,13 @@ class _Query(BaseModel):
     )
 
 
-class SendQuery(_Query):
+class SendQuery(Query):
     """Which sends to list."""
 
     status: SendStatus | None = None
 
 
-class DeliveryQuery(_Query):
+class DeliveryQuery(Query):
     """Which deliveries to list."""
 
     status: DeliveryStatus | None = None
@@ -43,6 +45,23 @@ def encode_cursor(place: UUID | int) -> str:
     """A cursor for what comes after this place."""
     raw = place.bytes if isinstance(place, UUID) else place.to_bytes(4, "big")
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def encode_key_cursor(key: str) -> str:
+    """A cursor for what comes after this key."""
+    return base64.urlsafe_b64encode(key.encode()).decode("ascii").rstrip("=")
+
+
+def decode_key_cursor(cursor: str) -> str:
+    """
+    The key a cursor stands at.
+
+    Raises: ProblemError 422.
+    """
+    try:
+        return _decode(cursor, None).decode()
+    except UnicodeDecodeError:
+        raise _bad_cursor() from None
 
 
 def decode_send_cursor(cursor: str) -> UUID:
@@ -66,12 +85,12 @@ def decode_row_cursor(cursor: str) -> int:
     return value
 
 
-def _decode(cursor: str, length: int) -> bytes:
+def _decode(cursor: str, length: int | None) -> bytes:
     try:
         raw = base64.b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):
         raise _bad_cursor() from None
-    if len(raw) != length:
+    if length is not None and len(raw) != length:
         raise _bad_cursor()
     return raw
 

@@ -130,4 +130,4 @@ def delete_finding(connection: Connection, tenant_id: int, key: str) -> Finding 
 
 
 def _json(details: dict[str, Any] | None) -> str | None:
-    return None if details is None else json.dumps(details)
+    return None if details is None else json.dumps(details, default=float)

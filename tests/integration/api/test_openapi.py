@@ -18,7 +18,7 @@ ABOUT_ITSELF = {"/api/v1/openapi.json", "/api/v1/docs"}
 
 def test_every_route_of_the_api_is_in_the_document_and_the_other_way_round(app: Flask) -> None:
     routes = {
-        (re.sub(r"<(\w+)>", r"{\1}", rule.rule), method.lower())
+        (re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule), method.lower())
         for rule in app.url_map.iter_rules()
         if rule.rule.startswith("/api/") and rule.rule not in ABOUT_ITSELF
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
@@ -109,6 +109,23 @@ def check(value: Any, schema: dict[str, Any], at: str = "") -> None:
     return None
 
 
+def calls_about_events(api: Api) -> list[tuple[str, str, Any]]:
+    event = {"dedup_key": "k", "kind": "x", "subject": "s"}
+    finding = {"key": "k", "kind": "x", "subject": "s"}
+    return [
+        ("POST", "/events", api.post("/events", event)),
+        ("POST", "/events", api.post("/events", {})),
+        ("POST", "/events/bulk", api.post("/events/bulk", {"events": [event]})),
+        ("PUT", "/findings", api.call("PUT", "/findings", json={"findings": [finding]})),
+        ("PUT", "/findings/{key}", api.call("PUT", "/findings/a/b", json={"kind": "x", "subject": "s"})),
+        ("PUT", "/sources/{source}/findings", api.call("PUT", "/sources/me/findings", json={"findings": [finding]})),
+        ("GET", "/findings", api.get("/findings?limit=1")),
+        ("GET", "/findings/{key}", api.get("/findings/a/b")),
+        ("DELETE", "/findings/{key}", api.call("DELETE", "/findings/a/b")),
+        ("DELETE", "/findings/{key}", api.call("DELETE", "/findings/a/b")),
+    ]
+
+
 def test_real_answers_have_the_documented_shape_and_status(api: Api) -> None:
     rows = [{"to": "a@example.com", "params": {"name": "A"}}, {"to": "nobody@"}]
     first = api.submit(email(*rows, on_invalid="skip", send_at="2030-01-01T00:00:00Z"))
@@ -131,6 +148,7 @@ def test_real_answers_have_the_documented_shape_and_status(api: Api) -> None:
         ("POST", "/receipts/twilio", api.post("/receipts/twilio")),
         ("POST", "/receipts/acs", api.post("/receipts/acs", [])),
         ("POST", "/loadtest/bind", api.post("/loadtest/bind", {"tenant": "x"})),
+        *calls_about_events(api),
     ]
     for method, path, response in calls:
         documented = DOCUMENT["paths"][f"/api/v1{path}"][method.lower()]["responses"]
