@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from flask import Flask, current_app
 from flask_sqlalchemy import SQLAlchemy
 
+from shared.coordination.doorbell import Doorbell
+from shared.coordination.minute_ring import MinuteRings
 from shared.coordination.redis import RedisLink
-from shared.jobs import Jobs, make_broker
+from shared.jobs import CountsMessages, Jobs, make_broker
 from shared.ledger.db import Ledger, bounded_connection, sqlalchemy_url
 from shared.ledger.models import Base
 from shared.settings import Settings
@@ -36,11 +38,15 @@ class Services:
     reading: Ledger
     jobs: Jobs
     link: RedisLink
+    doorbell: Doorbell
+    minutes: MinuteRings
 
     def close(self) -> None:
         """Let go of every connection."""
         self.ledger.close()
         self.reading.close()
+        self.minutes.close()
+        self.doorbell.close()
         self.jobs.broker.close()
         self.link.close()
 
@@ -48,10 +54,13 @@ class Services:
 def install(app: Flask, settings: Settings) -> Services:
     """Build the services of this process and attach them to the app."""
     url = settings.database_url.get_secret_value()
+    link = RedisLink(settings.redis_url.get_secret_value())
+    minutes = MinuteRings(link, points=settings.queue_metrics_max_data_points, namespace=settings.redis_namespace)
     broker = make_broker(
         settings.redis_url.get_secret_value(),
         namespace=settings.redis_namespace,
         heartbeat_timeout_ms=settings.worker_heartbeat_timeout_ms,
+        middleware=[CountsMessages(minutes.count)],
     )
     services = Services(
         settings=settings,
@@ -65,7 +74,9 @@ def install(app: Flask, settings: Settings) -> Services:
             statement_timeout_ms=READ_TIMEOUT_MS,
         ),
         jobs=Jobs(broker),
-        link=RedisLink(settings.redis_url.get_secret_value()),
+        link=link,
+        doorbell=Doorbell(link, namespace=settings.redis_namespace),
+        minutes=minutes,
     )
     services.ledger.open()
     services.reading.open()

@@ -63,6 +63,7 @@ def sample_traffic(sources: Sources) -> Data:
     with sources.connection() as connection:
         recent = minutes.last(connection, minutes=_FAILURE_MINUTES)
         totals = minutes.totals(connection)
+        rates = system.provider_rates(connection)
     channels = []
     for channel in Channel:
         live = [each for each in recent if each.channel is channel and each.mode is Mode.LIVE]
@@ -79,6 +80,7 @@ def sample_traffic(sources: Sources) -> Data:
         )
     return {
         "channels": channels,
+        "per_minute": rates,
         "totals": [
             {
                 "channel": total.channel.value,

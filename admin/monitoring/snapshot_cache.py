@@ -65,6 +65,14 @@ class SnapshotCache:
             raise TimeoutError("no snapshot yet")
         return self._known
 
+    def outdate(self) -> None:
+        """Let the next page build anew: somebody just changed what it shows, and looks for the change."""
+        self._fresh_until = 0.0
+        try:
+            self._services.link.pipeline([("DEL", self._keys[1])])
+        except RedisUnavailable:
+            return
+
     def _is_old(self) -> bool:
         return self._known is None or time.time() - self._known.version / 1000 > _OLD_S
 
@@ -140,3 +148,9 @@ def snapshot() -> Snapshot:
     """The snapshot for the running request; raises TimeoutError where there is none yet."""
     cache: SnapshotCache = current_app.extensions[_NAME]
     return cache.get()
+
+
+def outdate() -> None:
+    """Let the next page of this person build anew, after something was changed."""
+    cache: SnapshotCache = current_app.extensions[_NAME]
+    cache.outdate()

@@ -44,17 +44,19 @@ class Facts:
     """
     A snapshot's document as the rules see it.
 
-    Only sections that are `ok` speak: what is stale is said by SnapshotStale, and no other rule judges by it.
+    Only sections that are `ok` speak: what is stale is said by SnapshotStale, and no other rule judges by it. A page,
+    which says how old its figures are, may look at them whatever their age.
     """
 
     document: Mapping[str, Any]
     now: datetime
+    any_age: bool = False
 
     def data(self, section: str) -> Mapping[str, Any]:
         """A section's data; empty where it is not fresh."""
         entry = self.document.get("sections", {}).get(section, {})
-        found: Mapping[str, Any] = entry.get("data") or {} if entry.get("status") == "ok" else {}
-        return found
+        found: Mapping[str, Any] = entry.get("data") or {}
+        return found if self.any_age or entry.get("status") == "ok" else {}
 
     def rows(self, section: str, name: str) -> list[Mapping[str, Any]]:
         """A list of a section's data; empty where it is not fresh."""

@@ -15,6 +15,7 @@ _RECOVERY = statement("select_recovery_state")
 _SUMS = statement("sum_recoveries")
 _RECOVERIES = statement("select_recoveries")
 _ERRORS = statement("select_newest_errors")
+_RATES = statement("select_provider_rates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +107,8 @@ def recoveries(connection: Connection, *, limit: int) -> list[Pass]:
 def newest_errors(connection: Connection) -> dict[str, ProviderError]:
     """The newest failure of each provider that failed lately, by its name."""
     return {row[0]: ProviderError(*row) for row in connection.execute(_ERRORS)}
+
+
+def provider_rates(connection: Connection) -> dict[str, float]:
+    """What each provider took per minute in the last five full minutes, by its name; live deliveries."""
+    return dict(connection.execute(_RATES).fetchall())

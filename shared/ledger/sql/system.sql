@@ -57,3 +57,9 @@ FROM (
     ORDER BY ended_at DESC LIMIT 500
 ) AS f
 ORDER BY f.provider, f.ended_at DESC
+
+-- name: select_provider_rates
+-- What each provider took per minute in the last five full minutes, of live deliveries.
+SELECT provider, sum(sent)::float8 / 5 FROM minute_count
+WHERE mode = 'live' AND minute >= date_trunc('minute', now()) - interval '5 minutes' AND minute < date_trunc('minute', now())
+GROUP BY provider
