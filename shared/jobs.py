@@ -18,7 +18,7 @@ import redis
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.errors import ConnectionClosed
 
-from shared.coordination.keys import BROKER_FETCHED
+from shared.coordination.keys import BROKER_FETCHED, QUEUE
 from shared.domain.states import Channel, Lane
 
 #: Version of the messages' arguments. A worker leaves a message of a version it does not know to the ledger.
@@ -31,6 +31,8 @@ _IDLE_POLL_MS = 150
 _IDLE_POLL_PATIENT_MS = 600
 
 
+#: Messages that wait in `ops` before ticks are left out: some two minutes of them while nobody consumes.
+_MOST_TICKS = 100
 #: Seconds between two looks for messages that Redis counts as this process's and that it never received.
 _LOOK_FOR_LOST_S = 30.0
 
@@ -166,6 +168,10 @@ class Broker(RedisBroker):
             self.queues.add(queue_name)
             self.emit_after("declare_queue", queue_name)
 
+    def waiting(self, queue_name: str) -> int:
+        """How many messages of a queue nobody has fetched. Raises redis.RedisError."""
+        return int(self.client.llen(QUEUE.name(self.namespace, queue=queue_name)))
+
     def enqueue(self, message: dramatiq.Message[Any], *, delay: int | None = None) -> dramatiq.Message[Any]:
         """
         Put a message on its queue under the id in its option `token`, or a new one.
@@ -257,9 +263,16 @@ class Jobs:
         """Have a worker do a dispatch, or a test of a channel, that a person asked for; call after its commit."""
         self._enqueue(QueueName.OPS, JobName.DIGEST, run=str(run_id))
 
-    def periodic(self, name: JobName, *, slot: int) -> None:
-        """Run a periodic job for a tick that was claimed in Postgres."""
+    def periodic(self, name: JobName, *, slot: int) -> bool:
+        """
+        Run a periodic job for a tick that was claimed in Postgres; False where nobody works off those before it.
+
+        Ticks are level-triggered: one does what a hundred that waited would do.
+        """
+        if self.broker.waiting(QueueName.OPS.value) >= _MOST_TICKS:
+            return False
         self._enqueue(QueueName.OPS, name, slot=slot)
+        return True
 
     def _enqueue(
         self, queue: QueueName, job: JobName, *, message_id: UUID | None = None, **arguments: str | int

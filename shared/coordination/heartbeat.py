@@ -120,11 +120,6 @@ class Heartbeat:
         with self._lock:
             self._progress[consumer] = (busy, time.monotonic())
 
-    def forget(self, consumer: str) -> None:
-        """A consuming thread ended by itself."""
-        with self._lock:
-            self._progress.pop(consumer, None)
-
     def drain(self, seconds_left: float) -> None:
         """Say from now on, and at once, that this process is ending."""
         self._drain_until = time.monotonic() + seconds_left

@@ -176,8 +176,8 @@ QUEUE = Key(
     template="<ns>:<queue>",
     type="list: redis message ids",
     ttl="none",
-    writer="Dramatiq",
-    reader="queue_depth",
+    writer="Dramatiq; the reconciler, where Redis lost a part of a queue",
+    reader="queue_depth, jobs",
     meaning="messages ready to run, oldest first",
 )
 QUEUE_MESSAGES = Key(

@@ -9,6 +9,9 @@ from shared.coordination import keys
 from shared.coordination.redis import RedisLink, Script
 
 _DEPTH = Script("queue_depth")
+_MEND = Script("queue_mend")
+#: Messages put back into one queue at once: a script holds everybody up.
+_MEND_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,8 @@ class Queues:
         """
         Which of these (queue, redis message id) are ready or running, in one round trip.
 
-        A message that is there may belong to a consumer that died a moment ago: it comes back later.
+        A message that is there may belong to a consumer that died a moment ago: it comes back to the next one that
+        fetches once WORKER_HEARTBEAT_TIMEOUT_MS is over. One that is nobody's comes back by `mend`.
         """
         asked = list(messages)
         commands = [("HEXISTS", keys.QUEUE_MESSAGES.name(self._namespace, queue=queue), id_) for queue, id_ in asked]
@@ -66,9 +70,12 @@ class Queues:
             return set()
         return {message for message, there in zip(asked, self._link.pipeline(commands), strict=True) if there}
 
-    def message_exists(self, queue: str, redis_message_id: str) -> bool:
-        """Whether one message is ready or running."""
-        return bool(self.existing([(queue, redis_message_id)]))
+    def mend(self, queue: str) -> int:
+        """Put back what a queue keeps and nobody would ever fetch, since Redis lost a part of it; how many messages."""
+        heartbeats = keys.BROKER_HEARTBEATS.name(self._namespace)
+        fetched = keys.BROKER_FETCHED.name(self._namespace, broker="", queue="").removesuffix(".")
+        names = [keys.QUEUE.name(self._namespace, queue=queue), keys.QUEUE_MESSAGES.name(self._namespace, queue=queue)]
+        return int(self._link.run(_MEND, keys=(*names, heartbeats), args=(fetched, queue, _MEND_MOST)))
 
 
 def _made_at(message: str) -> datetime | None:

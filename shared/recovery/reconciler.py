@@ -87,6 +87,7 @@ class Reconciler:
             if running is None:
                 return None
             steps = (
+                self._mend_queues,
                 self._take_sends_further,
                 self._free_batches,
                 self._give_up,
@@ -114,6 +115,13 @@ class Reconciler:
         except (RedisUnavailable, redis.RedisError) as error:
             running.left = _NO_REDIS
             _log.warning("pass_without_redis", extra={"step": step.__name__, "error": type(error).__name__})
+
+    def _mend_queues(self, running: RunningPass) -> None:  # noqa: ARG002  # a step like the others
+        """A message that is there proves that its work is under way: so what nobody would fetch is put back first."""
+        for queue in QueueName:
+            back = self._queues.mend(queue.value)
+            if back:
+                _log.warning("messages_put_back", extra={"queue": queue.value, "messages": back})
 
     def _take_sends_further(self, running: RunningPass) -> None:
         """Pending and resumed sends get their ingest message again, overdue scheduled ones begin."""

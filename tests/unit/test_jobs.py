@@ -24,6 +24,9 @@ class WrittenDown(Broker):
     def do_enqueue(self, queue_name: str, redis_message_id: str, message_data: bytes) -> None:
         self.written.append((queue_name, redis_message_id, message_data))
 
+    def waiting(self, queue_name: str) -> int:
+        return sum(queue == queue_name for queue, _, _ in self.written)
+
 
 @pytest.fixture
 def broker() -> WrittenDown:
@@ -54,6 +57,14 @@ def test_every_message_is_small_carries_the_version_and_only_ids(job: JobName, b
     assert message["args"] == []
     assert queue in set(QueueName)
     assert set(message["kwargs"]) <= {"v", "send_id", "channel", "chain_no", "token", "slot"}
+
+
+def test_ticks_that_nobody_works_off_are_left_out_and_the_jobs_of_people_are_not(broker: WrittenDown) -> None:
+    jobs = Jobs(broker)
+    taken = [jobs.periodic(JobName.DUE_WORK, slot=slot) for slot in range(150)]
+    assert (taken.count(True), len(broker.written)) == (100, 100)
+    jobs.digest_run(TOKEN)
+    assert len(broker.written) == 101
 
 
 def test_a_chains_message_has_the_chains_token_as_its_id_in_redis(broker: WrittenDown) -> None:

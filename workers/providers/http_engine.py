@@ -202,11 +202,6 @@ class HttpEngine:
         """Let every call running, and every later one, end at once with the error STOPPED."""
         self._stopped = True
 
-    def call(self, request: HttpRequest) -> HttpResult:
-        """Make one call and wait for it; only while no other runs."""
-        self.start(0, request)
-        return next(ended[1] for ended in list(self.results()) if ended is not None)
-
     def close(self) -> None:
         """Cut what runs and close the kept connections."""
         self._cut()

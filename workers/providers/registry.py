@@ -12,7 +12,7 @@ from workers.providers.ches import ChesProvider
 from workers.providers.ches_token import ChesConfig
 from workers.providers.protocol import Message, Provider
 from workers.providers.sandbox import Kept, SandboxConfig, SandboxProvider
-from workers.providers.smtp import SmtpProvider, longest_send_s
+from workers.providers.smtp import SmtpProvider
 from workers.providers.smtp_session import SmtpConfig
 from workers.providers.twilio import TwilioConfig, TwilioProvider
 
@@ -71,22 +71,6 @@ def build_provider(
             return AcsProvider(_acs(settings))
         case _:
             return SandboxProvider(SandboxConfig(latency_ms=settings.sandbox_latency_ms), keep=keep, find=find)
-
-
-def longest_call_s(name: str, settings: Settings) -> float:
-    """Bound of one `send` of a ready provider, seconds; a slot's lease must outlive it."""
-    match name:
-        case "ches":
-            # Waiting for another thread's token, fetching one after a 401, and the calls' own total.
-            return settings.ches_timeout_ms / 1_000 + 20.0
-        case "smtp":
-            return longest_send_s(_smtp(settings))
-        case "twilio":
-            return settings.twilio_timeout_ms / 1_000
-        case "acs":
-            return settings.acs_timeout_ms / 1_000
-        case _:
-            return settings.sandbox_latency_ms / 1_000 + 10.0
 
 
 def _ches(settings: Settings) -> ChesConfig:

@@ -263,11 +263,6 @@ class SmtpProvider:
                 self._pool.end()
 
 
-def longest_send_s(config: SmtpConfig) -> float:
-    """Bound of one `send`, seconds: waiting for a connection, opening one, talking, and the final dot."""
-    return (config.timeout_ms * 5 + config.connect_timeout_ms + config.final_dot_timeout_ms) / 1_000
-
-
 def _envelope(message: Message, config: SmtpConfig) -> Envelope | Outcome:
     if not isinstance(message, EmailMessage):
         raise TypeError("SMTP sends e-mail only")

@@ -53,8 +53,6 @@ def test_consumers_show_whether_they_get_anywhere(heartbeat_of: Beat, listed: Li
     heartbeat = heartbeat_of()
     heartbeat.progress("thread-1", busy=True)
     heartbeat.progress("thread-2", busy=False)
-    heartbeat.progress("thread-3", busy=False)
-    heartbeat.forget("thread-3")
     heartbeat.start()
 
     def grown_old() -> Worker | None:

@@ -44,8 +44,14 @@ def engine() -> Iterator[HttpEngine]:
     engine.close()
 
 
+def call(engine: HttpEngine, request: HttpRequest) -> HttpResult:
+    """One call and its result."""
+    engine.start(0, request)
+    return next(ended[1] for ended in list(engine.results()) if ended is not None)
+
+
 def post(engine: HttpEngine, server: ScriptedHttp, body: bytes = b"x" * 500) -> HttpResult:
-    return engine.call(HttpRequest(server.url + "/send", [], body))
+    return call(engine, HttpRequest(server.url + "/send", [], body))
 
 
 def outcome_of(result: HttpResult) -> Outcome:
@@ -124,7 +130,7 @@ def test_a_kept_connection_closed_while_idle_is_replaced_before_anything_is_sent
 
 
 def test_a_refused_connection_is_tried_once_more_and_is_then_transient(engine: HttpEngine) -> None:
-    result = engine.call(HttpRequest(f"http://127.0.0.1:{free_port()}/send", [], b"x"))
+    result = call(engine, HttpRequest(f"http://127.0.0.1:{free_port()}/send", [], b"x"))
     assert outcome_of(result) == Transient(Scope.PROVIDER, "connect", result.error_text)
     assert result.bytes_sent == 0
 
@@ -140,7 +146,7 @@ def test_a_connection_refused_the_first_time_only_goes_through() -> None:
 
     port = free_port()
     engine = Opening(LIMITS)
-    result = engine.call(HttpRequest(f"http://127.0.0.1:{port}/send", [], b"x"))
+    result = call(engine, HttpRequest(f"http://127.0.0.1:{port}/send", [], b"x"))
     assert isinstance(outcome_of(result), Ambiguous), "it connected; nobody answers there"
     engine.close()
     assert engine.server is not None
@@ -148,7 +154,7 @@ def test_a_connection_refused_the_first_time_only_goes_through() -> None:
 
 
 def test_a_name_that_does_not_resolve_is_transient(engine: HttpEngine) -> None:
-    outcome = outcome_of(engine.call(HttpRequest("http://nowhere.invalid/send", [], b"x")))
+    outcome = outcome_of(call(engine, HttpRequest("http://nowhere.invalid/send", [], b"x")))
     assert isinstance(outcome, Transient)
     assert outcome.code == "dns"
 
@@ -162,7 +168,7 @@ def test_a_server_that_accepts_no_connection_is_a_connect_timeout(engine: HttpEn
             filler.setblocking(False)
             filler.connect_ex(address)
             fillers.append(filler)
-        outcome = outcome_of(engine.call(HttpRequest(f"http://127.0.0.1:{address[1]}/send", [], b"x")))
+        outcome = outcome_of(call(engine, HttpRequest(f"http://127.0.0.1:{address[1]}/send", [], b"x")))
         for filler in fillers:
             filler.close()
     assert isinstance(outcome, Transient)
@@ -171,7 +177,7 @@ def test_a_server_that_accepts_no_connection_is_a_connect_timeout(engine: HttpEn
 
 def test_a_tls_handshake_that_never_ends_is_transient(engine: HttpEngine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        outcome = outcome_of(engine.call(HttpRequest(f"https://127.0.0.1:{silent.getsockname()[1]}/send", [], b"x")))
+        outcome = outcome_of(call(engine, HttpRequest(f"https://127.0.0.1:{silent.getsockname()[1]}/send", [], b"x")))
     assert isinstance(outcome, Transient)
     assert outcome.timed_out
 
@@ -188,14 +194,14 @@ def test_a_certificate_that_does_not_verify_is_configuration() -> None:
 
 def test_a_server_that_cannot_speak_tls_is_transient(engine: HttpEngine) -> None:
     with scripted_http() as server:
-        result = engine.call(HttpRequest(server.url.replace("http:", "https:") + "/send", [], b"x"))
+        result = call(engine, HttpRequest(server.url.replace("http:", "https:") + "/send", [], b"x"))
     # The server waits for the end of a head that is a TLS hello, so the handshake runs into the time limit.
     assert isinstance(outcome_of(result), Transient)
 
 
 @pytest.mark.parametrize("url", ["ftp://example.com/", "http://[bad/", "file:///etc/passwd"])
 def test_an_address_that_is_no_http_url_is_configuration(engine: HttpEngine, url: str) -> None:
-    outcome = outcome_of(engine.call(HttpRequest(url, [], b"x")))
+    outcome = outcome_of(call(engine, HttpRequest(url, [], b"x")))
     assert isinstance(outcome, Configuration)
     assert outcome.code == "bad_url"
 
@@ -253,10 +259,10 @@ def test_redirects_are_not_followed_and_no_proxy_is_read(engine: HttpEngine, mon
 def test_the_request_is_plain_http_1_1_without_expect(engine: HttpEngine) -> None:
     with scripted_http() as server:
         server.always("/send", answer(201))
-        engine.call(HttpRequest(server.url + "/send", ["X-One: 1"], b"x" * 2_000_000))
-        engine.call(HttpRequest(server.url + "/send", ["X-Two: 2"], b"abc"))
-        engine.call(HttpRequest(server.url + "/send", ["X-Two: 2"], None, "GET"))
-        engine.call(HttpRequest(server.url + "/send", ["X-Two: 2"], b"again"))
+        call(engine, HttpRequest(server.url + "/send", ["X-One: 1"], b"x" * 2_000_000))
+        call(engine, HttpRequest(server.url + "/send", ["X-Two: 2"], b"abc"))
+        call(engine, HttpRequest(server.url + "/send", ["X-Two: 2"], None, "GET"))
+        call(engine, HttpRequest(server.url + "/send", ["X-Two: 2"], b"again"))
         assert [(r.method, len(r.body)) for r in server.received] == [
             ("POST", 2_000_000),
             ("POST", 3),

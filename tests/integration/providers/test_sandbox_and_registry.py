@@ -20,7 +20,7 @@ from shared.domain.outcome import (
 from shared.settings import Settings
 from tests.integration.providers.messages import email_message, send_all, sms_message
 from workers.providers.protocol import Message
-from workers.providers.registry import build_provider, longest_call_s
+from workers.providers.registry import build_provider
 from workers.providers.sandbox import Kept, SandboxConfig, SandboxProvider, StoreAway
 
 
@@ -101,7 +101,6 @@ def test_a_provider_with_all_its_settings_is_built(name: str) -> None:
     provider.close()
     assert provider.name == name
     assert missing_settings(name, ready) == ()
-    assert longest_call_s(name, ready) > 0
     assert "s3cret" not in provider.credential
     assert provider.credential == credential_of(ready, name)
     assert provider.resolution == resolution_of(ready, name)
@@ -147,9 +146,3 @@ def test_two_accounts_never_share_a_credential() -> None:
         for client in ("one", "two")
     }
     assert len(names) == 2
-
-
-def test_no_adapter_takes_longer_than_stuck_work_is_waited_for() -> None:
-    defaults = settings(**{key: value for values in READY.values() for key, value in values.items()})
-    for name in READY:
-        assert longest_call_s(name, defaults) < defaults.delivery_reconcile_stale_ms / 1_000 + 60

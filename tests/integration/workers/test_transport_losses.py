@@ -108,6 +108,48 @@ def test_a_message_nobody_understands_is_kept_for_a_day_and_its_send_is_finished
     assert depth(worker) == (0, 0, 0)
 
 
+def test_what_a_dead_consumer_had_fetched_comes_back_and_is_not_made_anew_meanwhile(
+    ledger: Ledger, worker: InProcess, make_worker: MakeWorker
+) -> None:
+    dead = make_worker()
+    send = make_send(ledger, count=3, age="1 minute")
+    worker.reconcile()
+    assert next(dead.broker.consume("ingest", prefetch=1, timeout=1)) is not None
+    worker.reconcile()
+    assert depth_of(worker, "ingest") == (0, 1)
+    silent = int((time.time() - dead.settings.worker_heartbeat_timeout_ms / 1000 - 1) * 1000)
+    with redis.Redis.from_url(worker.settings.redis_url.get_secret_value()) as client:
+        client.zadd(f"{worker.broker.namespace}:__heartbeats__", {dead.broker.broker_id: silent})
+    worker.work_off()
+    assert counts(ledger, send.id) == {"sent": 3}
+
+
+@pytest.mark.parametrize("lost", ["ingest", "__acks__"])
+def test_a_message_that_redis_kept_and_nobody_would_fetch_is_put_back_by_a_pass(
+    ledger: Ledger, worker: InProcess, lost: str
+) -> None:
+    # Under an eviction policy Redis drops keys one by one: the list, or the set of what a process fetched.
+    send = make_send(ledger, count=3, age="1 minute")
+    worker.reconcile()
+    name = f"{worker.broker.namespace}:{lost}"
+    if lost == "__acks__":
+        assert next(worker.broker.consume("ingest", prefetch=1, timeout=1)) is not None
+        name += f".{worker.broker.broker_id}.ingest"
+    with redis.Redis.from_url(worker.settings.redis_url.get_secret_value()) as client:
+        assert client.delete(name) == 1
+    worker.reconcile()
+    assert depth_of(worker, "ingest") == (1, 0)
+    worker.work_off()
+    assert counts(ledger, send.id) == {"sent": 3}
+    worker.reconcile()
+    assert depth_of(worker, "ingest") == (0, 0)
+
+
+def depth_of(worker: InProcess, name: str) -> tuple[int, int]:
+    [queue] = Queues(worker.runtime.link, namespace=worker.broker.namespace).depths([name])
+    return queue.ready, queue.unacked
+
+
 def finish(ledger: Ledger, worker: InProcess, send: MadeSend) -> None:
     age_chains(ledger)
     worker.tick()
