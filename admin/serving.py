@@ -5,6 +5,7 @@ It tells of each worker that ended, with its code or signal, in error lines of i
 """
 
 import logging
+import sys
 from typing import Any
 
 from gunicorn.glogging import Logger  # type: ignore[import-untyped]  # it has no types
@@ -20,8 +21,8 @@ class OurLogger(Logger):  # type: ignore[misc]  # as above
         super().setup(cfg)
         try:
             loaded = settings.load()
-        except settings.SettingsError:
-            return  # the first worker says so in full, and gunicorn ends
+        except settings.SettingsError as error:
+            sys.exit(str(error))  # before a worker is started: gunicorn itself would end with 4, and say less
         log.configure(loaded, process="web main")  # the workers configure theirs anew (`admin.wsgi`)
         self.error_log.setLevel(logging.NOTSET)
 

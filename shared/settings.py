@@ -317,7 +317,7 @@ class Settings(BaseSettings):
     fleet: str = Field(
         "web=1 worker_ingest=1 worker_send=1 worker_bulk=1 worker_ops=1 clock=1",
         pattern=r"^[a-z_]+=[0-9]{1,4}( [a-z_]+=[0-9]{1,4})*$",
-        description="How many of each process of the Procfile run (dynos), for the start-up check that Postgres has connections for all.",
+        description="How many of each process of the Procfile run (dynos), for the start-up check that Postgres has connections for all, and for each process's share of a cap while Redis is away.",
     )
     web_workers: int = Field(1, ge=1, le=64, description="gunicorn's worker processes in each `web`.")
     queue_shutdown_drain_ms: int = Field(
@@ -343,9 +343,10 @@ class Settings(BaseSettings):
     )
     worker_heartbeat_timeout_ms: int = Field(
         20_000,
-        ge=5_000,
+        ge=10_000,
         le=600_000,
-        description="Redis messages of a worker silent for this long go to another; milliseconds.",
+        description="Redis messages of a worker silent for this long go to another, twice its beat of 5 s at least;"
+        " milliseconds.",
     )
 
     # --- reconciler ---------------------------------------------------------------------------------------

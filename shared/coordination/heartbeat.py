@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -184,9 +184,11 @@ def list_queues(link: RedisLink, *, namespace: str = keys.NAMESPACE) -> dict[str
     return {queue: datetime.fromtimestamp(at_ms / 1000, tz=UTC) for queue, at_ms in _pairs(found).items()}
 
 
-def alive(workers: Sequence[Worker], *, queue: str, within_s: float = 3 * INTERVAL_S) -> int:
-    """How many of them consume a queue and have beaten within `within_s`: the divisor of a cap without Redis."""
-    return sum(queue in worker.identity.queues and worker.beat_age_s <= within_s for worker in workers)
+def alive(workers: Sequence[Worker], *, queues: Collection[str], within_s: float = 3 * INTERVAL_S) -> int:
+    """How many of them consume any of `queues` and have beaten within `within_s`."""
+    return sum(
+        not set(queues).isdisjoint(worker.identity.queues) and worker.beat_age_s <= within_s for worker in workers
+    )
 
 
 def _worker(said: dict[str, Any], *, beat_age_s: float) -> Worker:

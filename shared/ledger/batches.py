@@ -72,6 +72,21 @@ def set_aside(connection: Connection, chain: ChainKey, *, worker: UUID) -> None:
     connection.execute(_SET_ASIDE, chain.parameters(worker=worker))
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Why nobody knows what became of the calls of a batch: a short code, and a sentence for the attempt's row."""
+
+    code: str
+    detail: str
+
+
+DIED = Loss("worker_died", "the worker died while this call may have been in flight")
+HUNG = Loss("worker_hung", "the worker recorded nothing any more while this call may have been in flight")
+NOT_RECORDED = Loss("outcome_lost", "the outcome of this call was not recorded; see the log of its worker")
+#: Holds what a worker gave back with a call whose outcome was lost, and what was taken from one that hung.
+NOBODY = UUID(int=0)
+
+
 def lock(connection: Connection, *, send_id: UUID, batches: list[int]) -> None:
     """Lock batches before their rows: without a lease, recording would meet whoever frees them the other way round."""
     connection.execute(_LOCK, {"send_id": send_id, "batches": batches})
@@ -84,7 +99,11 @@ def find_abandoned(connection: Connection, *, limit: int) -> list[AbandonedBatch
 
 
 def free_abandoned(
-    connection: Connection, batch: AbandonedBatch, *, first_look_s: Mapping[str, float] | None = None
+    connection: Connection,
+    batch: AbandonedBatch,
+    *,
+    first_look_s: Mapping[str, float] | None = None,
+    loss: Loss | None = None,
 ) -> int | None:
     """
     Free a dead holder's batch; how many calls in flight became `unsure`, None when it was no longer so.
@@ -92,10 +111,13 @@ def free_abandoned(
     `first_look_s`: seconds until the first look by provider; a call to a provider that is not named is parked.
     """
     looks = first_look_s or {}
+    loss = loss or (NOT_RECORDED if batch.holder == NOBODY else DIED)
     parameters = {
         "send_id": batch.send_id,
         "batch_no": batch.batch_no,
         "worker": batch.holder,
+        "code": loss.code,
+        "detail": loss.detail,
         "providers": list(looks),
         "first_look_s": list(looks.values()),
     }

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 import psycopg
 import redis
@@ -24,7 +23,7 @@ from shared.domain.signature import failure_signature
 from shared.domain.states import Channel, DeliveryStatus, Mode
 from shared.jobs import Jobs, QueueName
 from shared.ledger import batches, books, chains, deliveries, providers, recovery
-from shared.ledger.batches import AbandonedBatch
+from shared.ledger.batches import HUNG, NOBODY, AbandonedBatch
 from shared.ledger.db import POSTGRES_AWAY, Connection, Ledger
 from shared.ledger.recovery import StuckBatch, StuckSend, T, Verdict
 from shared.recovery.passes import RunningPass, kind_of_work, only_pass
@@ -41,8 +40,6 @@ _CHUNK = 100
 _BOOKS_S = 24 * 3600.0
 #: Share of the interval that a pass may take; the rest of what is stuck waits for the next one.
 _SHARE_OF_INTERVAL = 0.8
-#: A holder that never lives: what `take_stalled` and a release with lost outcomes leave batches to.
-_NOBODY = UUID(int=0)
 _NO_REDIS = "Redis was away: no message could be enqueued"
 #: Whose answer a settlement without a call is.
 _US = "tidings"
@@ -162,7 +159,7 @@ class Reconciler:
 
     def _free(self, connection: Connection, batch: StuckBatch, running: RunningPass) -> None:
         counts = running.counts[kind_of_work(batch.lane)]
-        holder = batch.holder or _NOBODY
+        holder, loss = batch.holder or NOBODY, None
         if batch.holder_lives:
             if not recovery.take_stalled(connection, batch, stale_s=self._stale_s):
                 return
@@ -170,9 +167,9 @@ class Reconciler:
                 "batch_taken",
                 extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no, "worker": str(holder)},
             )
-            holder = _NOBODY
+            holder, loss = NOBODY, HUNG
         lost = AbandonedBatch(batch.send_id, batch.batch_no, holder, batch.lane)
-        if batches.free_abandoned(connection, lost, first_look_s=self._first_look_s) is not None:
+        if batches.free_abandoned(connection, lost, first_look_s=self._first_look_s, loss=loss) is not None:
             counts.found += 1
             counts.retried += 1
 

@@ -21,7 +21,7 @@ from shared.ledger.deliveries import Claim, ClaimedDelivery
 from shared.ledger.providers import Standing
 from shared.recovery import holds
 from workers.actors.render import RenderError, renderer
-from workers.actors.senders import Sender, Senders
+from workers.actors.senders import Sender, Senders, senders_of
 from workers.actors.window import Window
 from workers.middleware.runtime import Runtime
 
@@ -249,7 +249,7 @@ class Chain:
 
 def register(broker: Broker, runtime: Runtime) -> None:
     """Declare the actor; its messages travel on the queue of their channel and lane."""
-    senders = Senders(runtime)
+    senders = senders_of(runtime)
     jobs = Jobs(broker)
 
     @dramatiq.actor(broker=broker, actor_name=JobName.WORK_CHAIN.value, queue_name=QueueName.EMAIL.value)

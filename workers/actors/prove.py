@@ -29,7 +29,7 @@ from shared.ledger.chains import SendContent
 from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.proofs import ProvedBatch
 from workers.actors.render import RenderError, renderer
-from workers.actors.senders import Sender, Senders
+from workers.actors.senders import Sender, Senders, senders_of
 from workers.actors.verdicts import Case, record_verdicts
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import PROVE_S, Message
@@ -191,7 +191,7 @@ class Prover:
 
 def register(broker: Broker, runtime: Runtime) -> None:
     """Declare the actor."""
-    prover = Prover(runtime, Senders(runtime))
+    prover = Prover(runtime, senders_of(runtime))
 
     @dramatiq.actor(broker=broker, actor_name=JobName.PROVE.value, queue_name=QueueName.OPS.value)
     def prove(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs

@@ -11,7 +11,7 @@ import pybreaker
 from shared.accounts import cap_of, missing_settings, provider_name
 from shared.coordination.doorbell import Doorbell
 from shared.coordination.guard import Guards
-from shared.coordination.heartbeat import list_workers
+from shared.coordination.heartbeat import alive, list_workers
 from shared.coordination.slots import reserved_slots
 from shared.domain.retry import RetryPolicy
 from shared.domain.states import Channel, Lane, Mode
@@ -26,6 +26,11 @@ from workers.providers.registry import build_provider
 from workers.providers.sandbox import Kept, StoreAway
 
 _log = logging.getLogger(__name__)
+#: Processes of the Procfile that make calls.
+_SENDING = ("worker_send", "worker_bulk")
+
+_process_lock = threading.Lock()
+_of_process: "dict[Runtime, Senders]" = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +80,29 @@ class _RingsTheBell(pybreaker.CircuitBreakerListener):
         self._doorbell.ring("providers", "channels")
 
 
+def sending_processes(settings: Settings) -> int:
+    """How many processes of the configured fleet make calls, at least this one."""
+    counts = dict(entry.split("=") for entry in settings.fleet.split())
+    return max(1, sum(int(counts.get(name, 0)) for name in _SENDING))
+
+
+def senders_of(runtime: Runtime) -> "Senders":
+    """The senders of this process, the same for all its actors."""
+    with _process_lock:
+        if runtime not in _of_process:
+            _of_process[runtime] = Senders(runtime)
+        return _of_process[runtime]
+
+
 class Senders:
-    """The senders of one process."""
+    """The senders of one process; actors share them (`senders_of`)."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._local = threading.local()
         self._lock = threading.Lock()
         self._guards: dict[tuple[str, str], Guards] = {}
+        self._made: list[tuple[threading.Thread, Provider]] = []
         runtime.each_beat.append(self._count_workers)
         runtime.at_end.append(self._close)
 
@@ -95,6 +115,8 @@ class Senders:
         made: dict[str, Provider] = self._local.__dict__.setdefault("providers", {})
         if name not in made:
             made[name] = build_provider(name, self._runtime.settings, keep=self._keep, find=self._find)
+            with self._lock:
+                self._made.append((threading.current_thread(), made[name]))
         provider = made[name]
         return Sender(provider, self.guards_of(provider), retry_policy(self._runtime.settings, channel))
 
@@ -111,20 +133,31 @@ class Senders:
         with self._lock:
             guards = list(self._guards.values())
         if guards:
-            sending = {queue_for(channel, lane).value for channel in Channel for lane in Lane}
+            queues = {queue_for(channel, lane).value for channel in Channel for lane in Lane}
             workers = list_workers(self._runtime.link, namespace=self._runtime.settings.redis_namespace)
-            count = sum(1 for worker in workers if sending & set(worker.identity.queues))
+            count = max(alive(workers, queues=queues), sending_processes(self._runtime.settings))
             for each in guards:
                 each.known_workers(count)
 
     def _close(self) -> None:
+        """Close guards, and the adapters of the threads that have ended; a thread still in a call keeps its own."""
+        with _process_lock:
+            _of_process.pop(self._runtime, None)
         for guards in self._guards.values():
             guards.close()
+        with self._lock:
+            ended = [provider for thread, provider in self._made if not thread.is_alive()]
+            self._made = [made for made in self._made if made[0].is_alive()]
+        for provider in ended:
+            try:
+                provider.close()
+            except Exception:  # noqa: BLE001  # the end of a process: the next one must be closed all the same
+                _log.exception("adapter_not_closed", extra={"provider": provider.name})
 
     def _make_guards(self, name: str, credential: str) -> Guards:
         settings = self._runtime.settings
         cap = cap_of(settings, name)
-        return Guards(
+        guards = Guards(
             self._runtime.link,
             provider=name,
             credential=credential,
@@ -134,6 +167,9 @@ class Senders:
             namespace=settings.redis_namespace,
             listeners=(_RingsTheBell(self._runtime.doorbell),),
         )
+        # Until the beats are counted: a process that starts while Redis is away must not take the whole cap.
+        guards.known_workers(sending_processes(settings))
+        return guards
 
     def _keep(self, messages: Sequence[Message]) -> None:
         try:

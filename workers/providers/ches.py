@@ -42,6 +42,7 @@ class ChesProvider:
             HttpLimits(total_timeout_ms=config.timeout_ms, connect_timeout_ms=config.connect_timeout_ms)
         )
         self._tokens = token_source(config)
+        self._stopped = False
         self.resolution = resolutions.ches(config.timeout_ms / 1_000)
         account = f"{config.base_url} {config.client_id}"
         self.credential = hashlib.sha256(account.encode()).hexdigest()[:12]
@@ -53,7 +54,7 @@ class ChesProvider:
         Both tries and the token share the one total time.
         """
         ends_at = time.monotonic() + self._config.timeout_ms / 1_000
-        headers = yield from self._tokens.headers()
+        headers = yield from self._tokens.headers(stop=lambda: self._stopped)
         if not isinstance(headers, list):
             yield from classify.every(headers, len(messages))
             return
@@ -68,7 +69,7 @@ class ChesProvider:
             index, result = ended
             if result.status == HTTPStatus.UNAUTHORIZED and index not in again:
                 again.add(index)
-                fresh = yield from self._tokens.headers(unless=headers)
+                fresh = yield from self._tokens.headers(unless=headers, stop=lambda: self._stopped)
                 if not isinstance(fresh, list):
                     yield index, fresh
                     continue
@@ -79,6 +80,7 @@ class ChesProvider:
 
     def cut(self) -> None:
         """See `Provider.cut`."""
+        self._stopped = True
         self._engine.stop()
 
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:

@@ -4,7 +4,7 @@ import re
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pycurl
 
-from shared.domain.outcome import Configuration, Outcome, Permanent, Scope, Throttled, Transient
+from shared.domain.outcome import Configuration, NotAttempted, Outcome, Permanent, Scope, Throttled, Transient
 from workers.providers import classify
 from workers.providers.http import HttpLimits, HttpRequest, HttpResult
 from workers.providers.http_engine import GLANCE_S, HttpEngine
@@ -25,6 +25,9 @@ _TOKEN_TIMEOUT_MS = 10_000
 _TOKEN_LIFE_UNSAID_S = 60.0
 #: Source: RFC 6750 §2.1 (b64token); anything else would let an answer write into our request's head.
 _TOKEN_SYNTAX = re.compile(r"[A-Za-z0-9._~+/=-]+")
+
+
+_STOPPED = NotAttempted("the process had to stop before there was a token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +62,23 @@ class TokenSource:
         self._token: _Token | None = None
         self._last_failure: tuple[float, Outcome] | None = None
 
-    def headers(self, *, unless: list[str] | None = None) -> Generator[None, None, list[str] | Outcome]:
+    def headers(
+        self, *, unless: list[str] | None = None, stop: Callable[[], bool] = lambda: False
+    ) -> Generator[None, None, list[str] | Outcome]:
         """
         Give the request headers that carry a valid token, or why there is none (never Ambiguous).
 
-        Yields every 50 ms while it waits. `unless` are headers whose token CHES refused: a newer one that
-        another thread fetched meanwhile is taken as it is, so that one expiry costs one fetch.
+        Yields every 50 ms while it waits, and waits no longer once `stop` says so: NotAttempted. `unless` are
+        headers whose token CHES refused: a newer one that another thread fetched meanwhile is taken as it is, so that
+        one expiry costs one fetch.
         """
         usable = self._usable(unless)
         if usable is not None:
             return usable
         asked_at = time.monotonic()
         while not self._lock.acquire(timeout=GLANCE_S):
+            if stop():
+                return _STOPPED
             yield
         try:
             usable = self._usable(unless)
@@ -78,7 +86,9 @@ class TokenSource:
                 return usable
             if self._last_failure and self._last_failure[0] >= asked_at:
                 return self._last_failure[1]
-            fetched = yield from self._fetch()
+            fetched = yield from self._fetch(stop)
+            if fetched is _STOPPED:
+                return fetched
             if isinstance(fetched, _Token):
                 self._token = fetched
                 return fetched.headers
@@ -93,7 +103,7 @@ class TokenSource:
             return None
         return token.headers
 
-    def _fetch(self) -> Generator[None, None, _Token | Outcome]:
+    def _fetch(self, stop: Callable[[], bool]) -> Generator[None, None, _Token | Outcome]:
         config = self._config
         pair = b64encode(f"{config.client_id}:{config.client_secret}".encode()).decode()
         request = HttpRequest(
@@ -107,6 +117,8 @@ class TokenSource:
         engine.start(0, request)
         try:
             for ended in engine.results():
+                if ended is None and stop():
+                    return _STOPPED
                 if ended is None:
                     yield
                 else:

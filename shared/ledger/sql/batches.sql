@@ -80,7 +80,7 @@ ORDER BY b.leased_at LIMIT %(limit)s
 -- name: free_abandoned_batch
 -- A dead holder's batch: its calls in flight become `unsure` with the evidence, the rest is due again at once. This is
 -- one recovery; `recovery_count` starts anew with any progress.
--- `providers` and `first_look_s` say when a look at what a provider knows is worth it; one of no list is parked.
+-- `code` and `detail` say what became of the holder. `providers` and `first_look_s` say when a look at what a provider knows is worth it; one of no list is parked.
 -- Guards: the same holder, and it is still dead. Rows keep their claim id, so that late proof can be told apart.
 WITH held AS (
     SELECT b.batch_no, b.first_row, b.last_row FROM batch b
@@ -100,7 +100,7 @@ WITH held AS (
         prove_at = now() + (%(first_look_s)s::float8[])[array_position(%(providers)s::text[], d.provider)]
                    * interval '1 second',
         settled_at = CASE WHEN array_position(%(providers)s::text[], d.provider) IS NULL THEN now() END,
-        last_error = 'the worker died while this call may have been in flight'
+        last_error = %(detail)s
     FROM rows r
     WHERE d.ctid = r.place AND r.status = 'sending' AND d.status = 'sending'
     RETURNING d.row_no, d.claim_id, d.epoch, d.attempt_count, d.channel, d.provider, d.last_attempt_at, d.prove_at
@@ -109,7 +109,7 @@ WITH held AS (
                          started_at, ended_at, evidence)
     SELECT %(send_id)s, p.row_no, p.claim_id, p.epoch, p.attempt_count, p.channel, coalesce(p.provider, 'unknown'),
            'ambiguous', 'unsure',
-           'worker_died', 'the worker died while this call may have been in flight', p.last_attempt_at, now(),
+           %(code)s, %(detail)s, p.last_attempt_at, now(),
            jsonb_build_object('worker', %(worker)s::text)
     FROM parked p
     ON CONFLICT DO NOTHING

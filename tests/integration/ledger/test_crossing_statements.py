@@ -106,7 +106,7 @@ def test_a_batch_given_back_with_a_row_in_a_call_is_found_like_a_dead_workers(le
         [lost] = batches.find_abandoned(connection, limit=9)
         assert batches.free_abandoned(connection, lost) == 1
     assert counts(ledger, send.id) == {"owed": 2, "unsure": 1}
-    assert [attempt["code"] for attempt in attempts(ledger, send.id)] == ["worker_died"]
+    assert [attempt["code"] for attempt in attempts(ledger, send.id)] == ["outcome_lost"]
     assert len(hand.lease(send)) == 1
     hand.release(send)
 

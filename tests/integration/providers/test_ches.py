@@ -8,7 +8,17 @@ from uuid import uuid4
 
 import pytest
 
-from shared.domain.outcome import Accepted, Ambiguous, Configuration, Outcome, Permanent, Scope, Throttled, Transient
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    NotAttempted,
+    Outcome,
+    Permanent,
+    Scope,
+    Throttled,
+    Transient,
+)
 from tests.integration.providers.messages import email_message, send_all
 from tests.support.scripted_http import (
     CLOSE,
@@ -292,6 +302,23 @@ def test_closing_the_answers_cuts_the_calls_and_the_adapter_can_be_used_again(
         assert next(answers) is None
     assert send_one(provider) == Accepted("msg-1")
     assert len(server.posts("/api/v1/email")) == 3
+
+
+def test_a_cut_while_the_token_is_waited_for_leaves_every_message_unattempted(
+    server: ScriptedHttp, config: ChesConfig
+) -> None:
+    server.once("/token", [HANG])
+    patient = replace(config, timeout_ms=20_000)
+    first, second = ChesProvider(patient), ChesProvider(patient)
+    fetching, waiting = (each.send([email_message(), email_message()]) for each in (first, second))
+    assert next(iter(fetching)) is None
+    assert next(iter(waiting)) is None
+    for provider, answers in ((second, waiting), (first, fetching)):
+        provider.cut()
+        assert [type(answer[1]) for answer in answers if answer is not None] == [NotAttempted, NotAttempted]
+        provider.close()
+    assert server.posts("/api/v1/email") == []
+    assert send_one(ChesProvider(patient)) == Accepted("msg-1")
 
 
 def test_the_secret_is_not_in_the_configurations_repr(config: ChesConfig) -> None:

@@ -138,6 +138,7 @@ def test_a_living_holder_that_records_nothing_for_ten_minutes_loses_its_batch_an
     hold(ledger, send, hung.runtime.lease.worker, ago="11 minutes")
     worker.reconcile()
     assert found(ledger) == {"batch": {"found": 1, "retried": 1}}
+    assert attempts(ledger, send.id)[0]["code"] == "worker_hung"
     worker.work_off()
     assert counts(ledger, send.id) == {"sent": 2, "unsure": 1}
 
