@@ -9,7 +9,7 @@ from admin import errors, extensions
 from admin.api import deliveries, events, loadtest, openapi, receipts, sends
 from admin.api.limits import MAX_SMALL_BODY_BYTES
 from admin.api.operations import api
-from admin.monitoring import access, audit, health, inbox, looks, overview, snapshot_cache, stream, system
+from admin.monitoring import access, audit, health, inbox, looks, metrics, overview, snapshot_cache, stream, system
 from admin.monitoring.fault_pages import fault_page
 from admin.monitoring.frame import doors, pages
 from admin.monitoring.sign_in import routes as sign_in
@@ -45,6 +45,7 @@ def create_app(settings: Settings) -> Flask:
     access.install(app, Sessions(settings, services.reading, provider))
     app.register_blueprint(api)
     app.register_blueprint(health.blueprint(settings))
+    app.register_blueprint(metrics.blueprint(settings))
     app.register_blueprint(sign_in.pages)
     app.register_blueprint(doors)
     app.register_blueprint(pages)

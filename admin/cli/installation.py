@@ -82,7 +82,14 @@ def docs(check: bool) -> None:  # noqa: FBT001  # click passes by keyword
 
 def generated_pages() -> dict[str, str]:
     """Path in the checkout → text, for every page that is made from code."""
+    from admin.cli.alert_rules_page import alert_rules_page
     from admin.cli.configuration_page import configuration_page
+    from admin.cli.grafana_page import grafana_page
     from shared.coordination.keys import as_markdown
 
-    return {"docs/configuration.md": configuration_page(), "docs/redis-keys.md": as_markdown()}
+    return {
+        "docs/alerts/tidings.rules.yml": alert_rules_page(),
+        "docs/configuration.md": configuration_page(),
+        "docs/grafana/tidings.json": grafana_page(),
+        "docs/redis-keys.md": as_markdown(),
+    }
