@@ -3,6 +3,7 @@
 import click
 
 from admin.cli.balance import books
+from admin.cli.digest import digest
 from admin.cli.installation import config, docs, release
 from admin.cli.loadtest import loadtest
 from admin.cli.operations import audit, operation
@@ -36,6 +37,7 @@ _COMMANDS = (
     requeue,
     operation,
     books,
+    digest,
     provider,
     queue,
     reconcile,

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from admin.cli.fault import CommandError
+from admin.cli.moments import when
 from admin.cli.operator import as_operator
 from admin.cli.screen import say
 from admin.cli.stores import ledger_transaction, read_settings
@@ -37,10 +37,10 @@ def list_providers() -> None:
     with _circuits(settings) as circuit_of:
         for (name, credential), (state, hold) in _known(settings).items():
             seen = circuit_of(name, credential).snapshot()
-            took = _when(state.last_accepted_at) if state else None
+            took = when(state.last_accepted_at) if state else None
             word = "held" if hold else "isolated" if seen.isolation else seen.state
             since = hold.since if hold else seen.isolation.since if seen.isolation else seen.opened_at
-            rows.append((f"{name}:{credential}", word, _when(since), took, _why(seen, state, hold)))
+            rows.append((f"{name}:{credential}", word, when(since), took, _why(seen, state, hold)))
     say(as_table(("provider", "circuit", "since", "last took a message", "why"), rows))
 
 
@@ -115,7 +115,3 @@ def _why(seen: "CircuitSnapshot", state: "ProviderState | None", hold: "Provider
     if seen.isolation:
         return seen.isolation.reason
     return state.configuration_error if state else None
-
-
-def _when(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

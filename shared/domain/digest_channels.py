@@ -51,10 +51,15 @@ class Setup:
 
 
 def read_setup(
-    type_: ChannelType, given: Mapping[str, Any], *, plain_http: Collection[str], private: Collection[str]
+    type_: ChannelType,
+    given: Mapping[str, Any],
+    *,
+    plain_http: Collection[str],
+    private: Collection[str],
+    partial: bool = False,
 ) -> Setup:
     """
-    Check what a channel of a type was given: texts by name, `to` a list of them.
+    Check what a channel of a type was given: texts by name, `to` a list of them; `partial` where only what changes is.
 
     Raises: ChannelError with every fault; no secret is in its text.
     """
@@ -62,7 +67,7 @@ def read_setup(
     faults = {
         name: f"a {type_.value} channel has none; it has {', '.join(known)}" for name in given if name not in known
     }
-    faults |= {name: f"is needed for a {type_.value} channel" for name in needed if not given.get(name)}
+    faults |= {name: f"is needed for a {type_.value} channel" for name in needed if not (partial or given.get(name))}
     config: dict[str, Any] = {}
     secret: dict[str, str] = {}
     for name in known:

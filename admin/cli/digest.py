@@ -1,0 +1,109 @@
+"""`tidings digest …`: telling it now, what was told, and telling it again."""
+
+from typing import Any
+
+import click
+
+from admin.cli.digest_channels import channel
+from admin.cli.digest_runs import found_channel, run_by_worker
+from admin.cli.fault import CommandError
+from admin.cli.moments import when
+from admin.cli.operator import as_operator
+from admin.cli.screen import say
+from admin.cli.stores import ledger_transaction
+from admin.cli.table import as_table
+
+_STATUSES = ("pending", "retrying", "sent", "suppressed", "dead_lettered")
+
+
+@click.group()
+def digest() -> None:
+    """Digests: channels, what was told on them, and telling it now."""
+
+
+digest.add_command(channel)
+
+
+@digest.command("run")
+@click.option("--wait", "wait_s", type=click.IntRange(1, 600), default=120, show_default=True, help="Seconds.")
+@as_operator
+def run(wait_s: int, operator: str) -> None:
+    """Have a worker tell every channel what is due, now, as it does every few minutes."""
+    result = run_by_worker(None, operator=operator, wait_s=wait_s)
+    if "skipped" in result:
+        raise CommandError(f"nothing was done: {result['skipped']}")
+    said = {
+        "found": "newly found",
+        "told": "told",
+        "sent": "messages taken",
+        "failed": "not taken",
+        "frozen": "unknown",
+    }
+    parts = [f"{result[word]:,} {words}" for word, words in said.items() if result.get(word)]
+    say(", ".join(parts) if parts else "Nothing is due.")
+
+
+@digest.command("history")
+@click.option("--channel", "name", metavar="NAME", help="Only this channel's.")
+@click.option("--kind", help="Only of this kind.")
+@click.option("--status", type=click.Choice(_STATUSES), help="Only those in this state.")
+@click.option("--messages", is_flag=True, help="Messages instead of what was in them.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Most lines.")
+def history(name: str | None, kind: str | None, status: str | None, messages: bool, limit: int) -> None:  # noqa: FBT001  # as above
+    """List what was told or is to be, newest first."""
+    from shared.domain.digests import NotificationStatus
+    from shared.ledger import notifications
+
+    with ledger_transaction() as connection:
+        if messages:
+            sent = notifications.messages(connection, channel=name, limit=limit)
+        else:
+            wanted = NotificationStatus(status) if status else None
+            told = notifications.history(connection, channel=name, kind=kind, status=wanted, limit=limit)
+    if messages:
+        head: tuple[str, ...] = ("message", "channel", "state", "items", "left", "begun", "ended", "remark")
+        rows: list[tuple[Any, ...]] = [
+            (one.id, one.channel, one.status, one.items, one.left, when(one.created_at), when(one.ended_at),
+             one.detail or one.reference)
+            for one in sent
+        ]  # fmt: skip
+    else:
+        head = (
+            "id",
+            "channel",
+            "kind",
+            "subject",
+            "severity",
+            "state",
+            "attempts",
+            "found",
+            "told",
+            "next",
+            "last error",
+        )
+        rows = [
+            (one.id, one.channel, one.kind, one.subject, one.severity, one.status.replace("_", "-"), one.attempt_count,
+             when(one.created_at), when(one.sent_at), when(one.next_attempt_at), one.last_error)
+            for one in told
+        ]  # fmt: skip
+    say(as_table(head, rows))
+
+
+@digest.command("requeue")
+@click.argument("name", metavar="CHANNEL")
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(min=1))
+@click.option("--all", "all_of_them", is_flag=True, help="All dead letters of the channel.")
+@click.option("--reason", metavar="TEXT", help="Why. Kept in the audit.")
+@as_operator
+def requeue(name: str, ids: tuple[int, ...], all_of_them: bool, reason: str | None, operator: str) -> None:  # noqa: FBT001  # as above
+    """Have dead letters of a channel told again, with all attempts: by the ids of `digest history`, or --all."""
+    from shared.ledger import digest_setup
+
+    if bool(ids) == all_of_them:
+        raise click.UsageError("say which: ids of `tidings digest history --status dead_lettered`, or --all")
+    with ledger_transaction() as connection:
+        found = found_channel(connection, name)
+        again = digest_setup.requeue(connection, found, ids=ids or None, reason=reason, operator=operator)
+    if not again:
+        raise CommandError("none of them is a dead letter of this channel")
+    say(f"{again:,} are told again with the next dispatch; now: tidings digest run")

@@ -1,0 +1,106 @@
+"""What a digest channel is given on the command line, and what that makes of it."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from admin.cli.fault import CommandError
+from admin.cli.stores import read_settings
+
+if TYPE_CHECKING:
+    from shared.domain.digest_channels import Setup
+    from shared.ledger.digest_channels import Wishes
+
+#: What may be a secret, by option: each is read from a variable too, and typed in where it is given as -.
+SECRETS = {
+    "url": "Address of the endpoint.",
+    "token": "Token of ntfy (where it needs one) or Gotify.",
+    "auth_header": "Header that a webhook is sent with, as `Authorization: Bearer …`.",
+    "signing_secret": "Secret that webhooks are signed with: whsec_ and base64.",
+}
+_SEVERITIES = ("info", "low", "medium", "high", "critical")
+
+
+def read_given(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of what a channel is; it gets them by name, `to` as a list."""
+
+    @click.option("--to", "to_file", type=click.File("r", encoding="utf-8-sig"), metavar="FILE",
+                  help="E-mail addresses, one a line; - is stdin.")  # fmt: skip
+    @click.option("--from", "from_", metavar="SENDER", help="Sender of e-mail digests; default: the tenant's.")
+    @functools.wraps(command)
+    def read(to_file: IO[str] | None, from_: str | None, **given: Any) -> Any:
+        for name in SECRETS:
+            if given[name] == "-":
+                given[name] = click.prompt(name.replace("_", " "), hide_input=True, err=True)
+        given["to"] = [line.strip() for line in to_file if line.strip()] if to_file else None
+        return command(**given, **{"from": from_})
+
+    for name, words in reversed(SECRETS.items()):
+        variable = f"TIDINGS_CHANNEL_{name.upper()}"
+        read = click.option(f"--{name.replace('_', '-')}", envvar=variable, help=f"{words} [{variable}]")(read)
+    return read
+
+
+def what_it_hears(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of a channel's filter."""
+    command = click.option("--min-severity", type=click.Choice(_SEVERITIES), help="The mildest it hears of. [info]")(
+        command
+    )
+    return click.option("--kind", "kinds", multiple=True, help="Hear of this kind alone; may be repeated.")(command)
+
+
+def own_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that stand over the installation's settings."""
+    for option, name, most in (
+        ("--retention-days", "NOTIFICATION_RETENTION_DAYS", 3_650),
+        ("--max-attempts", "MAX_DELIVERY_ATTEMPTS", 20),
+        ("--retry-base-delay-ms", "RETRY_BASE_DELAY_MS", 86_400_000),
+    ):
+        command = click.option(option, type=click.IntRange(1, most), help=f"In place of {name}.")(command)
+    return command
+
+
+def setup_of(type_name: str, given: dict[str, Any], *, partial: bool = False) -> "Setup":
+    """Check what a channel of a type was given; `partial` where only what changes is."""
+    from shared.domain.digest_channels import read_setup
+    from shared.domain.digests import ChannelType
+    from shared.domain.endpoints import host_list
+
+    settings = read_settings(or_local=True)
+    return read_setup(
+        ChannelType(type_name),
+        {name: given[name] for name in (*SECRETS, "to", "from") if given[name]},
+        plain_http=host_list(settings.digest_plain_http_hosts),
+        private=host_list(settings.digest_private_hosts),
+        partial=partial,
+    )
+
+
+def wishes_of(given: dict[str, Any]) -> "Wishes":
+    """What a channel wants to hear, and its own settings."""
+    from shared.domain.digest_channels import read_filter
+    from shared.ledger.digest_channels import Wishes
+
+    kinds, min_severity = read_filter(given["kinds"], given["min_severity"] or "info")
+    return Wishes(
+        kinds=kinds,
+        min_severity=min_severity,
+        retry_base_delay_ms=given["retry_base_delay_ms"],
+        max_delivery_attempts=given["max_attempts"],
+        retention_days=given["retention_days"],
+    )
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Tell what is wrong with a channel as this command's failure, a line for each option."""
+    from shared.domain.digest_channels import ChannelError
+
+    try:
+        yield
+    except ChannelError as error:
+        faults = [f"--{name.replace('_', '-')} {fault}" for name, fault in error.faults.items()]
+        raise CommandError("\n  ".join(["the channel cannot be so:", *faults])) from None
