@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 0.1
 #: Seconds between two looks for what is to be proved; the shortest wait for a look is 5 s.
 _PROVE_S = 5.0
+#: Seconds between two looks whether a day's retention is due, or was broken off.
+_RETENTION_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ def schedule(settings: Settings) -> list[Periodic]:
         Periodic(JobName.PROVE, _PROVE_S),
         Periodic(JobName.HOUSEKEEPING, 60.0),
         Periodic(JobName.DIGEST, settings.digest_interval_ms / 1000),
+        Periodic(JobName.RETENTION, _RETENTION_S),
     ]
 
 

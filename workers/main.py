@@ -6,7 +6,7 @@ import dramatiq
 
 from shared import exits, log, settings
 from shared.ledger import queries
-from workers.actors import chain, digest, due_work, housekeeping, ingest, operate, prove, reconcile
+from workers.actors import chain, digest, due_work, housekeeping, ingest, operate, prove, reconcile, retention
 from workers.actors.senders import name_unconfigured
 from workers.broker import make_worker
 
@@ -35,5 +35,5 @@ queries.check()
 broker, runtime = make_worker(_settings, process=_process)
 dramatiq.set_broker(broker)
 name_unconfigured(_settings)
-for _actor in (ingest, chain, due_work, housekeeping, operate, prove, reconcile, digest):
+for _actor in (ingest, chain, due_work, housekeeping, operate, prove, reconcile, digest, retention):
     _actor.register(broker, runtime)

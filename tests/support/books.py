@@ -19,6 +19,7 @@ SELECT s.id, s.accepted, (SELECT count(*) FROM delivery d WHERE d.send_id = s.id
 FROM send s
 WHERE (SELECT sum(value::int) FROM jsonb_each_text(s.accepted))
       <> (SELECT count(*) FROM delivery d WHERE d.send_id = s.id)
+  AND s.forgotten_at IS NULL
 """
 _IN_A_CALL_BUT_HELD_BY_NOBODY = """
 SELECT send_id, batch_no, sending FROM batch WHERE sending > 0 AND holder IS NULL
@@ -84,6 +85,7 @@ SELECT mode, channel, to_jsonb(l) AS ledger, to_jsonb(m) AS minutes
 FROM ledger l FULL JOIN minutes m USING (mode, channel)
 WHERE (l.accepted, l.sent, l.suppressed, l.cancelled, l.expired, l.broken)
       IS DISTINCT FROM (m.accepted, m.sent, m.suppressed, m.cancelled, m.expired, m.broken)
+  AND NOT EXISTS (SELECT 1 FROM send WHERE forgotten_at IS NOT NULL)
 """
 
 _FAILURES_DIFFER = """

@@ -15,7 +15,7 @@ from shared.ledger.chains import ChainKey
 from shared.recovery.starting import start_chain
 from shared.settings import Settings, load
 from tests.support.factories import MadeSend
-from workers.actors import chain, digest, due_work, housekeeping, ingest, operate, prove, reconcile
+from workers.actors import chain, digest, due_work, housekeeping, ingest, operate, prove, reconcile, retention
 from workers.actors.senders import Senders
 from workers.broker import make_worker
 
@@ -36,7 +36,7 @@ class InProcess:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.broker, self.runtime = make_worker(settings, process="test")
-        for module in (ingest, chain, due_work, housekeeping, reconcile, operate, prove, digest):
+        for module in (ingest, chain, due_work, housekeeping, reconcile, operate, prove, digest, retention):
             module.register(self.broker, self.runtime)
         self.jobs = Jobs(self.broker)
 

@@ -1,0 +1,152 @@
+-- name: last_retention_run
+-- Where retention stands: the newest run, and whether it is time for another or for going on with it.
+SELECT id, ended_at IS NOT NULL, started_at < now() - %(every_s)s * interval '1 second',
+       progress_at < now() - %(silent_s)s * interval '1 second'
+FROM retention_run ORDER BY started_at DESC, id DESC LIMIT 1
+
+-- name: begin_retention_run
+-- A day's run begins.
+INSERT INTO retention_run (worker) VALUES (%(worker)s) RETURNING id
+
+-- name: resume_retention_run
+-- A run that was broken off, or whose time was up, goes on. Guard: nobody else is at it.
+UPDATE retention_run SET worker = %(worker)s, progress_at = now(), error = NULL
+WHERE id = %(id)s AND ended_at IS NULL AND progress_at < now() - %(silent_s)s * interval '1 second'
+RETURNING id
+
+-- name: note_retention
+-- What it removed so far, added up over its pieces, and its longest chunk.
+UPDATE retention_run r
+SET progress_at = CASE WHEN %(rests)s THEN now() - interval '1 hour' ELSE now() END,
+    removed = (SELECT coalesce(jsonb_object_agg(k, coalesce((r.removed ->> k)::bigint, 0) + coalesce((%(removed)s::jsonb ->> k)::bigint, 0)), '{}')
+               FROM (SELECT jsonb_object_keys(r.removed || %(removed)s::jsonb) AS k) AS keys),
+    longest_ms = greatest(r.longest_ms, %(longest_ms)s), error = %(error)s,
+    ended_at = CASE WHEN %(over)s THEN now() END
+WHERE r.id = %(id)s AND r.ended_at IS NULL
+RETURNING r.removed
+
+-- name: select_retention_run
+-- The newest run, for people.
+SELECT started_at, ended_at, worker, removed, longest_ms, error FROM retention_run ORDER BY started_at DESC, id DESC LIMIT 1
+
+-- name: find_sends_to_forget
+-- Sends that were finished long ago, oldest first. Left alone is what is not settled, and every send with a delivery
+-- whose outcome is unsure: a person has to decide about it first.
+SELECT s.id, coalesce(s.completed_at, s.cancelled_at), s.forgotten_at IS NOT NULL
+FROM send s
+WHERE s.settled_counts IS NOT NULL AND s.emptied_at IS NULL
+  AND coalesce(s.completed_at, s.cancelled_at) < now() - %(days)s * interval '1 day'
+  AND (coalesce(s.completed_at, s.cancelled_at), s.id) > (%(after)s::timestamptz, %(after_id)s::uuid)
+  AND NOT EXISTS (
+      SELECT 1 FROM batch b
+      WHERE b.send_id = s.id AND (b.unsure > 0 OR b.owed > 0 OR b.sending > 0 OR b.retrying > 0 OR b.holder IS NOT NULL)
+  )
+ORDER BY coalesce(s.completed_at, s.cancelled_at), s.id
+LIMIT %(limit)s
+
+-- name: begin_forgetting_send
+-- Its batches' counts are written down as its totals for good, in the transaction that removes the batches: the books
+-- balance at every moment. Guards: it is still finished (a person may have requeued something), nothing is unsure.
+UPDATE send s
+SET forgotten_at = now(), settled_counts = coalesce(books.counts, s.settled_counts)
+FROM (SELECT %(send_id)s::uuid AS id) AS this
+CROSS JOIN LATERAL (
+    SELECT jsonb_object_agg(per.channel, per.counts) AS counts
+    FROM (
+        SELECT b.channel, jsonb_build_object(
+            'sent', sum(b.sent), 'failed', sum(b.failed), 'dead_lettered', sum(b.dead_lettered),
+            'unsure', sum(b.unsure), 'suppressed', sum(b.suppressed), 'cancelled', sum(b.cancelled),
+            'expired', sum(b.expired)) AS counts
+        FROM batch b WHERE b.send_id = this.id GROUP BY b.channel
+    ) AS per
+) AS books
+WHERE s.id = this.id AND s.status IN ('completed', 'cancelled') AND s.forgotten_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = this.id AND (b.unsure > 0 OR b.settled_at IS NULL))
+RETURNING s.id
+
+-- name: remove_batches
+-- Its batches, which nobody works on any more.
+DELETE FROM batch WHERE send_id = %(send_id)s
+
+-- name: first_delivery_row
+-- Where its deliveries begin; no row when all are gone.
+SELECT row_no FROM delivery WHERE send_id = %(send_id)s AND row_no > %(after)s ORDER BY row_no LIMIT 1
+
+-- name: remove_deliveries
+-- A range of deliveries of a send whose batches are gone, with all that hangs on each of them.
+WITH attempts AS (
+    DELETE FROM attempt WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s RETURNING 1
+), receipts AS (
+    DELETE FROM receipt WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s RETURNING 1
+), deliveries AS (
+    DELETE FROM delivery WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s RETURNING 1
+)
+SELECT (SELECT count(*) FROM deliveries)::int, (SELECT count(*) FROM attempts)::int, (SELECT count(*) FROM receipts)::int
+
+-- name: end_forgetting_send
+-- Nothing of it is left but itself.
+UPDATE send SET emptied_at = now() WHERE id = %(send_id)s AND forgotten_at IS NOT NULL
+
+-- name: notification_channels
+-- Whose notifications are kept for how long.
+SELECT id, coalesce(retention_days, %(days)s) FROM digest_channel ORDER BY id
+
+-- name: remove_notifications
+-- Looks at a page of those that became final long ago and removes all but those that an active finding is behind: its
+-- row is the memory that it was told. Never what is still to be told. A page full of what stays hides nothing: the
+-- next begins after it.
+WITH page AS (
+    SELECT n.id, n.final_at, n.finding_key, c.tenant_id
+    FROM notification n JOIN digest_channel c ON c.id = n.channel_id
+    WHERE n.channel_id = %(channel_id)s AND n.final_at < now() - %(days)s * interval '1 day'
+      AND (n.final_at, n.id) > (%(after)s::timestamptz, %(after_id)s)
+    ORDER BY n.final_at, n.id LIMIT %(limit)s
+), gone AS (
+    DELETE FROM notification n USING page
+    WHERE n.id = page.id AND n.status IN ('sent', 'suppressed', 'dead_lettered') AND n.final_at = page.final_at
+      AND NOT EXISTS (
+          SELECT 1 FROM finding f WHERE f.tenant_id = page.tenant_id AND f.key = page.finding_key AND f.active
+      )
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM page)::int, (SELECT count(*) FROM gone)::int,
+       (SELECT final_at FROM page ORDER BY final_at DESC, id DESC LIMIT 1),
+       (SELECT id FROM page ORDER BY final_at DESC, id DESC LIMIT 1)
+
+-- name: remove_events
+-- Events received long ago; what was told of them is kept for its own time.
+DELETE FROM event WHERE id = ANY (
+    SELECT id FROM event WHERE received_at < now() - %(days)s * interval '1 day' ORDER BY received_at LIMIT %(limit)s
+)
+
+-- name: remove_findings
+-- Findings that have not been so for long.
+DELETE FROM finding WHERE (tenant_id, key) IN (
+    SELECT tenant_id, key FROM finding
+    WHERE inactive_at < now() - %(days)s * interval '1 day' ORDER BY inactive_at LIMIT %(limit)s
+) AND NOT active
+
+-- name: remove_digests
+-- Messages that ended long ago.
+DELETE FROM digest WHERE id = ANY (
+    SELECT id FROM digest WHERE ended_at < now() - %(days)s * interval '1 day' ORDER BY ended_at LIMIT %(limit)s
+)
+
+-- name: remove_digest_runs
+-- Runs and tests of long ago.
+DELETE FROM digest_run WHERE id = ANY (
+    SELECT id FROM digest_run WHERE asked_at < now() - %(days)s * interval '1 day' ORDER BY asked_at LIMIT %(limit)s
+)
+
+-- name: remove_recovery_passes
+-- Passes of the reconciler of long ago.
+DELETE FROM recovery_pass WHERE id = ANY (
+    SELECT id FROM recovery_pass WHERE started_at < now() - %(days)s * interval '1 day' ORDER BY started_at LIMIT %(limit)s
+)
+
+-- name: remove_lost_receipts
+-- Receipts for messages that nobody here knows, or that are no longer kept.
+DELETE FROM receipt WHERE id = ANY (
+    SELECT id FROM receipt
+    WHERE applied_at IS NULL AND received_at < now() - %(days)s * interval '1 day' ORDER BY id LIMIT %(limit)s
+)

@@ -1,0 +1,197 @@
+"""
+Retention, once a day: what became final long ago goes, in chunks whose size follows how long they take.
+
+A message works for less than a minute and leaves the rest to the next tick; between two chunks it rests as long as the
+last one took, so that what is being sent meanwhile keeps the greater part of the ledger's time.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dramatiq
+import psycopg
+
+from shared.domain.digests import LogEvent
+from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
+from shared.ledger import retention
+from shared.ledger.db import POSTGRES_AWAY, Connection
+from shared.ledger.retention import OldSend
+from workers.middleware.runtime import Runtime
+
+_log = logging.getLogger(__name__)
+
+#: Seconds for which a message works, and after which a run that says nothing is taken over.
+_WORK_S, _SILENT_S = 50.0, 120.0
+#: Seconds between the beginnings of two runs: a day less a little, so that each begins at about the same time.
+_DAY_S = 24 * 3600.0 - 300.0
+#: Rows of the first chunk, the least and the most; seconds that a chunk's locks are aimed to last.
+_FIRST_CHUNK, _LEAST_CHUNK, _MOST_CHUNK = 2_000, 100, 10_000
+_AIM_S = 0.1
+#: Seconds between two lines about progress.
+_SAY_S = 10.0
+_SENDS = 100
+
+
+class _TimeUp(Exception):  # noqa: N818  # the end of a turn, not a mistake
+    """The rest is for the next message."""
+
+
+class Retention:
+    """One turn of a day's run."""
+
+    def __init__(self, runtime: Runtime, run: int) -> None:
+        self._runtime = runtime
+        self._run = run
+        self._until = time.monotonic() + _WORK_S
+        self._said_at = time.monotonic()
+        self._removed: Counter[str] = Counter()
+        self._longest_s = 0.0
+        self._chunk = _FIRST_CHUNK
+
+    def work(self) -> None:
+        """Work until nothing old is left or the turn is over."""
+        settings = self._runtime.settings
+        try:
+            self._sends(settings.retention_days)
+            self._notifications(settings.notification_retention_days)
+            kinds = retention.kinds_by_age(
+                days=settings.retention_days, notification_days=settings.notification_retention_days
+            )
+            for kind, days in kinds.items():
+                self._by_age(kind, days)
+        except _TimeUp:
+            self._note(rests=True)
+            return
+        except psycopg.Error as error:
+            self._interrupted(error)
+            raise
+        removed = self._note(over=True)
+        extra = {"event_id": LogEvent.RETENTION_DONE.value, "longest_ms": round(self._longest_s * 1000)}
+        _log.info("retention_done", extra={**extra, **{f"removed_{kind}": count for kind, count in removed.items()}})
+
+    def _sends(self, days: int) -> None:
+        after, after_id = retention.EARLIEST, retention.NO_ID
+        while True:
+            with self._runtime.ledger.autocommit() as connection:
+                found = retention.old_sends(connection, days=days, limit=_SENDS, after=after, after_id=after_id)
+            for send in found:
+                self._forget(send)
+            if len(found) < _SENDS:
+                return
+            after, after_id = found[-1].over_at, found[-1].id
+
+    def _forget(self, send: OldSend) -> None:
+        if not send.begun:
+            with self._turn() as connection:
+                batches = retention.begin_forgetting(connection, send.id)
+            if batches is None:
+                return
+            self._count(batches=batches)
+        row = 0
+        while True:
+            with self._runtime.ledger.autocommit() as connection:
+                first = retention.first_row(connection, send.id, after=row)
+            if first is None:
+                break
+            row = first + self._chunk - 1
+            with self._turn() as connection:
+                removed = retention.remove_deliveries(connection, send.id, first=first, last=row)
+            self._count(**removed)
+        with self._turn() as connection:
+            retention.end_forgetting(connection, send.id)
+        self._count(sends=1)
+
+    def _notifications(self, days: int) -> None:
+        with self._runtime.ledger.autocommit() as connection:
+            channels = retention.channels(connection, days=days)
+        for channel_id, kept_days in channels:
+            after, after_id = retention.EARLIEST, 0
+            while True:
+                limit = self._chunk
+                with self._turn() as connection:
+                    page = retention.remove_notifications(
+                        connection, channel_id, days=kept_days, limit=limit, after=after, after_id=after_id
+                    )
+                self._count(notifications=page.removed)
+                if page.seen < limit:
+                    break
+                after, after_id = page.last_at, page.last_id
+
+    def _by_age(self, kind: str, days: int) -> None:
+        while True:
+            limit = self._chunk
+            with self._turn() as connection:
+                removed = retention.remove_by_age(connection, kind, days=days, limit=limit)
+            self._count(**{kind: removed})
+            if removed < limit:
+                return
+
+    @contextmanager
+    def _turn(self) -> Iterator[Connection]:
+        """One chunk in one transaction; then a rest as long as it took, and the next chunk's size."""
+        if self._runtime.draining or time.monotonic() >= self._until:
+            raise _TimeUp
+        began = time.monotonic()
+        with self._runtime.ledger.transaction() as connection:
+            yield connection
+        took = time.monotonic() - began
+        self._longest_s = max(self._longest_s, took)
+        if took > _AIM_S:
+            self._chunk = max(_LEAST_CHUNK, self._chunk // 2)
+        elif took < _AIM_S / 3:
+            self._chunk = min(_MOST_CHUNK, self._chunk * 3 // 2)
+        self._runtime.wait_draining(took)
+
+    def _count(self, **removed: int) -> None:
+        self._removed.update(removed)
+        if time.monotonic() - self._said_at >= _SAY_S:
+            so_far = self._note()
+            extra = {f"removed_{kind}": count for kind, count in so_far.items()}
+            _log.info("retention_progress", extra={"event_id": LogEvent.RETENTION_PROGRESS.value, **extra})
+
+    def _note(self, *, over: bool = False, rests: bool = False, error: str | None = None) -> dict[str, int]:
+        with self._runtime.ledger.autocommit() as connection:
+            removed = retention.note(
+                connection,
+                self._run,
+                removed=self._removed,
+                longest_ms=round(self._longest_s * 1000),
+                over=over,
+                rests=rests,
+                error=error,
+            )
+        self._removed.clear()
+        self._said_at = time.monotonic()
+        return removed
+
+    def _interrupted(self, error: psycopg.Error) -> None:
+        extra = {"event_id": LogEvent.RETENTION_INTERRUPTED.value, "error": type(error).__name__}
+        _log.warning("retention_interrupted", extra=extra)
+        try:
+            self._note(error=f"interrupted: {type(error).__name__}")
+        except POSTGRES_AWAY:
+            return  # the run shows without progress, and is gone on with
+
+
+def run_retention(runtime: Runtime, *, every_s: float = _DAY_S, silent_s: float = _SILENT_S) -> None:
+    """Begin a day's run or go on with one, where it is time."""
+    with runtime.ledger.transaction() as connection:
+        run = retention.take(connection, worker=runtime.lease.name, every_s=every_s, silent_s=silent_s)
+    if run is not None:
+        Retention(runtime, run).work()
+
+
+def register(broker: Broker, runtime: Runtime) -> None:
+    """Declare the actor."""
+
+    @dramatiq.actor(broker=broker, actor_name=JobName.RETENTION.value, queue_name=QueueName.OPS.value)
+    def retain(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs
+        if v != MESSAGE_VERSION:
+            return
+        try:
+            run_retention(runtime)
+        except POSTGRES_AWAY as error:
+            _log.warning("retention_without_postgres", extra={"error": type(error).__name__})
