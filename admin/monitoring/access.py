@@ -38,7 +38,7 @@ _SESSIONS = "tidings-sessions"
 _csrf = CSRFProtect()
 
 #: For every page; no page has inline styles, scripts or handlers, and nothing comes from another host.
-_POLICY = (
+PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
@@ -223,7 +223,7 @@ def _deny(reason: str) -> None:
 
 def _seal(response: Response) -> Response:
     if is_page():
-        response.headers.setdefault("Content-Security-Policy", _POLICY)
+        response.headers.setdefault("Content-Security-Policy", PAGE_POLICY)
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers.setdefault("Referrer-Policy", "same-origin")
         response.headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")

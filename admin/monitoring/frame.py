@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Response, jsonify, make_response, redirect, render_template, request, url_for
+from flask import Blueprint, Response, current_app, jsonify, make_response, redirect, render_template, request, url_for
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
@@ -40,6 +40,15 @@ TABS = (
     Tab("Overview", "/admin/monitoring", "o"),
     Tab("Failures", "/admin/monitoring/failures", "f"),
     Tab("System", "/admin/monitoring/system", "s"),
+)
+
+
+#: What the foot of a page leads to, as far as it is there.
+PLACES = (
+    ("Operations", "/admin/monitoring/operations"),
+    ("Audit", "/admin/monitoring/audit"),
+    ("Sandbox inbox", "/inbox"),
+    ("API", "/api/v1/docs"),
 )
 
 
@@ -86,6 +95,12 @@ def current_tab(page: str) -> str | None:
     return PAGES[page].tab if page in PAGES else None
 
 
+def places() -> list[tuple[str, str]]:
+    """The names and addresses of PLACES that are served."""
+    served = {rule.rule for rule in current_app.url_map.iter_rules()}
+    return [(name, path) for name, path in PLACES if path in served]
+
+
 def panel_address(panel: str) -> str:
     """Where a panel is seen: its page's tab, and the panel in it."""
     for tab in TABS:
@@ -104,6 +119,7 @@ def surroundings() -> dict[str, object]:
         "tab_counts": tab_counts,
         "current_tab": current_tab,
         "panel_address": panel_address,
+        "places": places,
     }
 
 

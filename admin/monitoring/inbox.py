@@ -7,7 +7,7 @@ that lets it draw and do nothing else. Who is signed in may look.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +15,7 @@ from flask import Blueprint, Response, abort, render_template, request
 from sqlalchemy import case, func, select
 
 from admin.extensions import db
-from admin.monitoring.access import reads
+from admin.monitoring.access import PAGE_POLICY, reads
 from shared.domain.idn import readable
 from shared.domain.masking import mask_address, mask_text
 from shared.domain.sms_text import SegmentCount, segments
@@ -28,10 +28,8 @@ PAGE_SIZE = 50
 _PREVIEW_LENGTH = 140
 _LARGEST_ID = 2**63 - 1
 
-_PAGE_POLICY = (
-    "default-src 'none'; style-src 'self'; frame-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+#: As every page, and a frame for the HTML part of a letter.
+_PAGE_POLICY = f"{PAGE_POLICY}; frame-src 'self'"
 #: Inline styles and inline images are how HTML mail is made; scripts, forms, links out and remote images are shut off.
 _MAIL_POLICY = (
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
@@ -128,4 +126,4 @@ def _both_forms(address: str) -> str:
 
 
 def _page(template: str, **context: Any) -> str:
-    return render_template(f"inbox/{template}", now=datetime.now(UTC), **context)
+    return render_template(f"inbox/{template}", **context)
