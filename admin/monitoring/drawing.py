@@ -8,6 +8,8 @@ from markupsafe import Markup, escape
 _WIDTH, _HEIGHT = 120, 28
 #: Units kept free above and below, so that no line is cut.
 _EDGE = 2
+#: A picture is stretched to its place; its strokes are not.
+_ROUND = ' vector-effect="non-scaling-stroke"'
 
 
 def sparkline(points: Sequence[float | None], sentence: str) -> Markup:
@@ -27,11 +29,11 @@ def sparkline(points: Sequence[float | None], sentence: str) -> Markup:
         x, y = index * step, _HEIGHT - _EDGE - (_HEIGHT - 2 * _EDGE) * max(point, 0) / top
         commands.append(f"{'M' if was_gap else 'L'}{x:.1f} {y:.1f}")
         was_gap = False
-        last = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="currentColor"/>'
+        last = f'<path d="M{x:.1f} {y:.1f}h0" stroke="currentColor" stroke-width="5" stroke-linecap="round"{_ROUND}/>'
     return Markup(  # noqa: S704  # numbers of our own, and the sentence escaped
         f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(sentence)}"><path d="{"".join(commands)}" fill="none" stroke="currentColor" '
-        f'stroke-width="1.5" stroke-linejoin="round" vector-effect="non-scaling-stroke"/>{last}</svg>'
+        f'stroke-width="1.5" stroke-linejoin="round"{_ROUND}/>{last}</svg>'
     )
 
 

@@ -1,11 +1,7 @@
 """A Postgres that hangs: its processes are stopped, its connections stay open, and it says nothing more."""
 
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 
 import psycopg
 import pytest
@@ -17,35 +13,8 @@ from admin.local.tether import Tether
 from shared.ledger.db import POSTGRES_AWAY, Ledger
 from shared.ledger.migrate import upgrade
 from tests.integration.api.conftest import Api, email, key_of, make_settings, release
+from tests.support.freezer import Freezer
 from tests.support.servers import POSTGRES_OPTIONS, server_folder
-
-
-class Freezer:
-    """A server of one's own that can be stopped whole."""
-
-    def __init__(self, server: Postgres) -> None:
-        self.url = server.start()
-        self._server = server
-        self._stopped: list[int] = []
-
-    def freeze(self) -> None:
-        """Stop every process of it; the first is the one that starts others."""
-        assert self._server.process is not None
-        self._stop(self._server.process.pid)
-        asked = ["pgrep", "-P", str(self._server.process.pid)]
-        for pid in subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split():
-            self._stop(int(pid))
-
-    def _stop(self, pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
-        self._stopped.append(pid)
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        for pid in self._stopped:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-        self._stopped.clear()
 
 
 @pytest.fixture
@@ -56,8 +25,7 @@ def freezer(tether: Tether) -> Iterator[Freezer]:
         try:
             yield freezer
         finally:
-            freezer.thaw()
-            server.stop()
+            freezer.stop()
 
 
 def test_a_loan_from_a_frozen_server_ends_in_seconds_and_all_is_well_once_it_goes_on(freezer: Freezer) -> None:

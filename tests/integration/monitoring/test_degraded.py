@@ -1,0 +1,140 @@
+"""What the pages say, and how soon, while a store hangs: frozen (it takes connections and never answers) or both."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from admin.app import create_app
+from admin.extensions import db, installed
+from admin.local.place import server_account
+from admin.local.postgres import Postgres
+from admin.local.tether import Tether
+from admin.local.valkey import Valkey
+from shared.ledger.migrate import upgrade
+from shared.settings import load
+from tests.support.browser import SECRET_KEY, Browser, text_of
+from tests.support.freezer import Freezer
+from tests.support.servers import POSTGRES_OPTIONS, server_folder
+from tests.support.waiting import wait_until
+
+OVERVIEW, QUEUES = "/admin/monitoring", "/admin/monitoring/queues"
+#: Seconds: a page waits this long at most, on a machine that has other things to do.
+PATIENCE_S = 8.0
+
+
+class Stores:
+    """Both stores, and the pages over them."""
+
+    def __init__(self, postgres: Freezer, valkey: Freezer) -> None:
+        self.postgres, self.valkey = postgres, valkey
+        upgrade(postgres.url)
+        self.app = create_app(
+            load(database_url=postgres.url, redis_url=valkey.url, secret_key=SECRET_KEY, public_url="http://127.0.0.1")
+        )
+        self.browser = Browser(self.app)
+
+    def document(self) -> Any:
+        answer = self.browser.get(QUEUES, Accept="application/json")
+        assert answer.status_code == 200, answer.text
+        return answer.get_json()
+
+    def wait_for(self, **stores: str) -> Any:
+        """Give the first snapshot in which the stores are so."""
+
+        def found() -> Any:
+            answer = self.browser.get(QUEUES, Accept="application/json")
+            document = answer.get_json() if answer.status_code == 200 else None
+            states = {name: store["status"] for name, store in document["stores"].items()} if document else {}
+            return document if states.items() >= stores.items() else None
+
+        return wait_until(found, timeout=40, what=f"a snapshot with {stores}")
+
+    def open(self) -> tuple[int, str]:
+        """Open the Overview, in time."""
+        started = time.monotonic()
+        answer = self.browser.get(OVERVIEW)
+        assert time.monotonic() - started < PATIENCE_S
+        return answer.status_code, text_of(answer)
+
+    def statuses(self, document: Any) -> dict[str, str]:
+        return {name: entry["status"] for name, entry in document["sections"].items()}
+
+
+@pytest.fixture(scope="module")
+def both(tether: Tether) -> Iterator[Stores]:
+    with ExitStack() as stack:
+        postgres = Freezer(
+            Postgres(
+                stack.enter_context(server_folder()),
+                tether=tether, account=server_account(), options=POSTGRES_OPTIONS,
+            )
+        )  # fmt: skip
+        stack.callback(postgres.stop)
+        valkey = Freezer(Valkey(stack.enter_context(server_folder()), tether=tether, account=server_account()))
+        stack.callback(valkey.stop)
+        stores = Stores(postgres, valkey)
+        yield stores
+        postgres.thaw()
+        valkey.thaw()
+        with stores.app.app_context():
+            db.engine.dispose()
+        installed(stores.app).close()
+
+
+@pytest.fixture
+def stores(both: Stores) -> Iterator[Stores]:
+    """Both stores as they should be, seen so by the pages."""
+    both.postgres.thaw()
+    both.valkey.thaw()
+    both.wait_for(postgres="ok", redis="ok")
+    yield both
+    both.postgres.thaw()
+    both.valkey.thaw()
+
+
+def test_a_frozen_redis_leaves_what_postgres_knows_and_the_page_says_what_that_means(stores: Stores) -> None:
+    before = stores.document()
+    stores.valkey.freeze()
+    document = stores.wait_for(redis="away")
+    status, text = stores.open()
+    assert status == 200
+    assert "Redis does not answer" in text
+    assert document["sections"]["channels"]["status"] == "ok"
+    assert document["v"] > before["v"]
+    stale = [name for name, status in stores.statuses(document).items() if status == "stale"]
+    assert "redis" in stale
+    for name in stale:
+        assert document["sections"][name]["data"] == before["sections"][name]["data"] or name != "redis"
+        assert document["sections"][name]["at"] <= document["sections"][name]["since"]
+    assert stores.document()["stores"]["redis"]["since"] == document["stores"]["redis"]["since"]
+
+
+def test_a_frozen_postgres_leaves_the_last_figures_with_their_age_and_says_so(stores: Stores) -> None:
+    before = stores.document()
+    stores.postgres.freeze()
+    document = stores.wait_for(postgres="away")
+    status, text = stores.open()
+    assert status == 200
+    assert "Postgres does not answer" in text
+    assert "not readable since" in text
+    entry = document["sections"]["channels"]
+    assert (entry["status"], entry["data"]) == ("stale", before["sections"]["channels"]["data"])
+    stores.postgres.thaw()
+    again = stores.wait_for(postgres="ok")
+    assert again["sections"]["channels"]["status"] == "ok"
+    assert again["sections"]["channels"]["since"] is None
+
+
+def test_with_both_stores_away_there_is_a_page_that_needs_neither(stores: Stores) -> None:
+    stores.valkey.freeze()
+    stores.postgres.freeze()
+
+    def is_blind() -> bool:
+        return stores.browser.get(QUEUES, Accept="application/json").status_code == 503
+
+    wait_until(is_blind, timeout=40, what="a 503")
+    status, text = stores.open()
+    assert (status, "Neither Postgres nor Redis answers." in text) == (503, True)
