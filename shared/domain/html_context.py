@@ -7,12 +7,14 @@ other places are refused when the template is compiled:
 - inside `<script>` and `<style>` (entities are not decoded there),
 - as, or in, a tag name or an attribute name, or right behind `<`,
 - in an attribute value without quotes (a space in the value would begin a new attribute),
-- in an event handler (`onclick="…"`: entities are decoded there before the script is read).
-
+- in an event handler (`onclick="…"`: entities are decoded there before the script is read),
+- in an attribute that holds more than one text or URL: `style`, `srcset` and their like (entities are decoded there
+  before what separates the parts is read),
+- in a comment (what it means is up to whoever reads it),
 - in a script's URL (`href="javascript:…"`: percent-encoding is undone there before the script is read).
 
-Where a value stands in a URL, it is noted with what the URL begins with, for `url_places`. Comments are allowed,
-since `>` of a value is escaped; a URL in one (as for old Outlook) is not known as a URL.
+Where a value stands in a URL, it is noted with what the URL begins with, for `url_places`. What a conditional comment
+holds for old Outlook (`<!--[if mso]>…<![endif]-->`) is markup like any other.
 
 This guards against a value breaking out, not against a tenant's own template: the branches of an `if` are
 read one after the other, as if all of them were shown.
@@ -33,6 +35,15 @@ _ATTRIBUTE = re.compile(
         (?:\s*=\s*(?P<value>"[^"]*(?:"|\Z)|'[^']*(?:'|\Z)|[^\s>]*))?""",
     re.VERBOSE,
 )
+_CONDITION = re.compile(r"\[if[^\]\0]*\]>", re.IGNORECASE)
+#: Attributes with a syntax of their own, in which a value could begin another part.
+_OF_PARTS = {
+    "style": "styles",
+    "srcset": "URLs",
+    "imagesrcset": "URLs",
+    "ping": "URLs",
+    "srcdoc": "a document",
+}
 _RAW_TEXT_END = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in ("script", "style")}
 
 
@@ -53,24 +64,41 @@ def find_unsafe_placeholder(markup: str, note_url: NoteUrl = lambda _start, _at:
     Returns:
         Its ordinal among the marks, from 0, and what to do about it; None when all are safe.
     """
-    position = 0
-    while opening := _OPENING.search(markup, position):
-        if opening[1]:
-            end = markup.find("-->", opening.end())
-            position = len(markup) if end < 0 else end
-            continue
-        if MARK in opening[3]:
+    return _find(markup, 0, len(markup), note_url)
+
+
+def _find(
+    markup: str, position: int, stop: int, note_url: NoteUrl, *, in_comment: bool = False
+) -> tuple[int, str] | None:
+    """Like `find_unsafe_placeholder`, between two positions. No comment begins in a comment."""
+    while opening := _OPENING.search(markup, position, stop):
+        if opening[1] and in_comment:
+            position, found = opening.end(), None
+        elif opening[1]:
+            position, found = _scan_comment(markup, opening.end(), stop, note_url)
+        elif MARK in opening[3]:
             return _unsafe(markup, opening.start(3), "write a literal < as &lt;; a tag's name cannot be a value")
-        position, found = _scan_attributes(markup, opening.end(), note_url)
-        if found is None and not opening[2]:
-            position, found = _scan_raw_text(markup, position, opening[3].lower())
+        else:
+            position, found = _scan_attributes(markup, opening.end(), stop, note_url)
+            if found is None and not opening[2]:
+                position, found = _scan_raw_text(markup, position, stop, opening[3].lower())
         if found is not None:
             return found
     return None
 
 
-def _scan_attributes(markup: str, position: int, note_url: NoteUrl) -> tuple[int, tuple[int, str] | None]:
-    while attribute := _ATTRIBUTE.match(markup, position):
+def _scan_comment(markup: str, position: int, stop: int, note_url: NoteUrl) -> tuple[int, tuple[int, str] | None]:
+    end = markup.find("-->", position, stop)
+    end = stop if end < 0 else end
+    if condition := _CONDITION.match(markup, position, end):
+        return end, _find(markup, condition.end(), end, note_url, in_comment=True)
+    if (at := markup.find(MARK, position, end)) >= 0:
+        return end, _unsafe(markup, at, "a comment cannot contain a value")
+    return end, None
+
+
+def _scan_attributes(markup: str, position: int, stop: int, note_url: NoteUrl) -> tuple[int, tuple[int, str] | None]:
+    while attribute := _ATTRIBUTE.match(markup, position, stop):
         name, value = attribute["name"], attribute["value"] or ""
         if MARK in name:
             return 0, _unsafe(markup, attribute.start("name"), "an attribute's name cannot be a value")
@@ -80,6 +108,8 @@ def _scan_attributes(markup: str, position: int, note_url: NoteUrl) -> tuple[int
                 return 0, _unsafe(markup, at, f"put quotes around the value of {name}")
             if name.lower().startswith("on"):
                 return 0, _unsafe(markup, at, f"the event handler {name} cannot contain a value")
+            if name.lower() in _OF_PARTS:
+                return 0, _unsafe(markup, at, f"{name} holds {_OF_PARTS[name.lower()]} and cannot contain a value")
             if name.lower() in URL_ATTRIBUTES:
                 if runs_script(value[1:]):
                     return 0, _unsafe(markup, at, f"a script in {name} cannot contain a value")
@@ -89,12 +119,12 @@ def _scan_attributes(markup: str, position: int, note_url: NoteUrl) -> tuple[int
     return position, None
 
 
-def _scan_raw_text(markup: str, position: int, name: str) -> tuple[int, tuple[int, str] | None]:
+def _scan_raw_text(markup: str, position: int, limit: int, name: str) -> tuple[int, tuple[int, str] | None]:
     if (closing := _RAW_TEXT_END.get(name)) is None:
         return position, None
-    start = markup.find(">", position) + 1 or len(markup)
-    end = closing.search(markup, start)
-    stop = len(markup) if end is None else end.start()
+    start = markup.find(">", position, limit) + 1 or limit
+    end = closing.search(markup, start, limit)
+    stop = limit if end is None else end.start()
     if (at := markup.find(MARK, start, stop)) >= 0:
         return 0, _unsafe(markup, at, f"a <{name}> element cannot contain a value")
     return stop, None

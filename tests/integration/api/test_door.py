@@ -1,7 +1,6 @@
 """Keys, errors, the load-test mode, and the start of the process."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,13 +148,15 @@ def test_a_bind_at_fault_is_refused(unbound: Api, body: object, place: str) -> N
 
 
 def test_faulty_settings_end_the_web_process_with_one_message_and_no_stack(
-    process: ProcessStarter, tmp_path: Path
+    process: ProcessStarter,
 ) -> None:
+    ours = ["--config", "python:admin.serving"]  # as the Procfile has it
     running = process(
-        ["python", "-m", "gunicorn", "admin.wsgi:app", "--bind", "127.0.0.1:0", "--no-control-socket"],
+        ["python", "-m", "gunicorn", "admin.wsgi:app", *ours, "--bind", "127.0.0.1:0", "--no-control-socket"],
         env={"BATCH_SIZE": "0", "API_MAX_FAULTS": "many", "DATABASE_URL": "mysql://x", "REDIS_URL": "redis://x"},
     )
-    assert running.wait() != 0
+    assert running.wait() == 1
     output = running.output()
     assert all(name in output for name in ("BATCH_SIZE", "API_MAX_FAULTS", "DATABASE_URL"))
+    assert output.count("BATCH_SIZE") == 1
     assert "Traceback" not in output

@@ -15,19 +15,20 @@ from shared.domain.merge import TemplateError, compile_template
         "<a href='https://example.com/{{ x }}?y={{ x }}'>",
         '<a href = "{{ x }}" class=plain>',
         "<img alt='{{ x }}'/>",
-        '<!-- {{ x }} --><!--[if mso]><v:rect href="{{ x }}"><![endif]-->{{ x }}',
+        '<!-- x --><!--[if mso]><v:rect href="{{ x }}">{{ x }}<![endif]-->{{ x }}',
+        '<!--[if !mso]><!--><a href="{{ x }}">{{ x }}</a><!--<![endif]-->',
         "<style>p { color: red }</style><p>{{ x }}",
         "<SCRIPT>var a = '<p>';</SCRIPT >{{ x }}",
         "1 < 2 {{ x }} 3 > 2",
         '<p title="a > b">{{ x }}',
         "<title>{{ x }}</title>",
-        '<td style="width: {{ x }}px">',
+        '<td style="width: 3px">{{ x }}',
         '<p title="{% if x %}a{% else %}{{ x }}{% endif %}">',
         "<!DOCTYPE html><p>{{ x }}",
         "{{ x }}",
     ],
 )
-def test_a_value_may_stand_in_text_quoted_attributes_and_comments(source: str) -> None:
+def test_a_value_may_stand_in_text_quoted_attributes_and_what_is_for_outlook(source: str) -> None:
     assert compile_template(source, kind="html").names == {"x"}
 
 
@@ -49,6 +50,15 @@ def test_a_value_may_stand_in_text_quoted_attributes_and_comments(source: str) -
         ("<h{{ x }}>", "&lt;"),
         ("<a onclick=\"f('{{ x }}')\">", "event handler"),
         ("<a OnClick='{{ x }}'>", "event handler"),
+        ('<td STYLE="width: {{ x }}px">', "STYLE holds styles"),
+        ('<img srcset="{{ x }} 2x">', "srcset holds URLs"),
+        ('<iframe srcdoc="{{ x }}">', "srcdoc holds a document"),
+        ("<!-- {{ x }} -->", "comment"),
+        ("<!-- {{ x }}", "comment"),
+        ("<!--[if {{ x }}]> a <![endif]-->", "comment"),
+        ("<!--[if mso]><a href={{ x }}><![endif]-->", "quotes"),
+        ("<!--[if mso]><style>p { color: {{ x }} }</style><![endif]-->", "style"),
+        ("<!--[if mso]><a title='--><a href={{ x }}>", "quotes"),
     ],
 )
 def test_a_value_may_not_stand_where_escaping_does_not_help(source: str, remedy: str) -> None:
@@ -57,12 +67,20 @@ def test_a_value_may_not_stand_where_escaping_does_not_help(source: str, remedy:
     compile_template(source, kind="text")
 
 
+def test_a_link_that_only_outlook_shows_is_checked_like_any_other() -> None:
+    template = compile_template('<!--[if mso]><v:rect href="{{ x }}"><![endif]-->', kind="html")
+    assert template.render({"x": "javascript:alert(1)"}) == '<!--[if mso]><v:rect href="#"><![endif]-->'
+
+
 def test_the_refusal_names_the_placeholder_and_its_line() -> None:
     with pytest.raises(TemplateError, match=r"line 3: \{\{ bad \}\} cannot stand here"):
         compile_template("<p>{{ good }}\n</p>{{ good }}\n<a href={{ bad }}>", kind="html")
 
 
-@pytest.mark.parametrize("piece", ["<", "<a ", "<a b='", "<!--", "<script>", "</", "<a b=", "<a" + " " * 50])
+@pytest.mark.parametrize(
+    "piece",
+    ["<", "<a ", "<a b='", "<!--", "<script>", "</", "<a b=", "<a" + " " * 50, "<!--[if a]>", "<!--[if a]><a b='-->"],
+)
 def test_scanning_takes_linear_time(piece: str) -> None:
     source = piece * (400_000 // len(piece))
     started = time.process_time()
