@@ -9,7 +9,22 @@ from admin import errors, extensions
 from admin.api import deliveries, events, loadtest, openapi, receipts, sends
 from admin.api.limits import MAX_SMALL_BODY_BYTES
 from admin.api.operations import api
-from admin.monitoring import access, audit, health, inbox, looks, metrics, overview, snapshot_cache, stream, system
+from admin.monitoring import (
+    access,
+    audit,
+    bulk,
+    failure_item,
+    failures,
+    health,
+    inbox,
+    looks,
+    metrics,
+    operations,
+    overview,
+    snapshot_cache,
+    stream,
+    system,
+)
 from admin.monitoring.fault_pages import fault_page
 from admin.monitoring.frame import doors, pages
 from admin.monitoring.sign_in import routes as sign_in
@@ -22,7 +37,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 #: Modules whose import puts their routes on the API's blueprint.
 _API_MODULES = (deliveries, events, loadtest, openapi, receipts, sends)
 #: Likewise for the pages.
-_PAGE_MODULES = (audit, overview, system)
+_PAGE_MODULES = (audit, bulk, failure_item, failures, operations, overview, system)
 
 
 def create_app(settings: Settings) -> Flask:

@@ -75,7 +75,7 @@ def judge(
 
     `as_of` is the moment of the preview, None for now.
     """
-    moment = as_of or _now(connection)
+    moment = as_of or ledger_now(connection)
     takes_unsure = DeliveryStatus.UNSURE in asked.statuses and (accepts_duplicates or kind is not OperationKind.REQUEUE)
     rows = connection.execute(
         _JUDGE,
@@ -165,8 +165,8 @@ def _requeue(
     return (0, 0) if row is None else (row[0], row[1])
 
 
-def _now(connection: Connection) -> datetime:
-    """The ledger's clock: what it is compared with was written by it."""
+def ledger_now(connection: Connection) -> datetime:
+    """The ledger's clock, as of the transaction: what it is compared with was written by it."""
     row = connection.execute(_NOW).fetchone()
     assert row is not None  # noqa: S101  # a SELECT without FROM has one row
     moment: datetime = row[0]

@@ -1,0 +1,87 @@
+"""`/admin/monitoring/failures/<delivery>`: everything that happened to one delivery, masked."""
+
+from http import HTTPStatus
+from uuid import UUID
+
+from flask import abort, flash, redirect, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
+
+from admin.extensions import services
+from admin.monitoring.access import acts, operator, reads
+from admin.monitoring.frame import page, pages
+from admin.monitoring.panels import add_page
+from shared.domain.ids import IdError, parse_delivery_id
+from shared.domain.masking import mask_text
+from shared.domain.states import DeliveryStatus
+from shared.ledger import audit, failures
+from shared.ledger.failures import FailedDelivery
+
+_OPEN_FAILURES = {DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED, DeliveryStatus.UNSURE}
+
+add_page("failure_item", tab="Failures")
+
+
+@pages.get("/failures/<delivery>")
+@reads
+def failure_item(delivery: str) -> str:
+    """The page of one delivery."""
+    return _item(delivery)
+
+
+@pages.post("/failures/<delivery>/reveal")
+@acts
+def reveal_address(delivery: str) -> str | AnyResponse:
+    """The address in full, in this one answer; who asked for it and why is kept."""
+    send_id, row_no = _parse(delivery)
+    reason = mask_text(request.form.get("reason", "").strip(), 200)
+    if not reason:
+        flash("Say why you need the address.", "error")
+        return redirect(url_for("monitoring.failure_item", delivery=delivery), code=HTTPStatus.SEE_OTHER)
+    with services().ledger.transaction() as connection:
+        if failures.find(connection, send_id, row_no) is None:
+            abort(HTTPStatus.NOT_FOUND)
+        audit.record(
+            connection,
+            operator=operator(),
+            action="reveal address",
+            target=f"delivery {delivery}",
+            reason=reason,
+            count=1,
+            result="shown",
+        )
+    return _item(delivery, is_revealed=True)
+
+
+def _item(delivery: str, *, is_revealed: bool = False) -> str:
+    send_id, row_no = _parse(delivery)
+    with services().reading.transaction() as connection:
+        found = failures.find(connection, send_id, row_no)
+        if found is None:
+            abort(HTTPStatus.NOT_FOUND)
+        events = failures.history(connection, send_id, row_no)
+        cause = failures.causes(connection, [found.signature])[found.signature] if found.signature else None
+    return page(
+        "failure_item",
+        "monitoring/failure_item.html",
+        id=delivery,
+        send_id=send_id,
+        found=found,
+        events=events,
+        cause=cause,
+        revealed=found.address if is_revealed else None,
+        error=mask_text(found.error or ""),
+        can_requeue=_can_requeue(found),
+    )
+
+
+def _can_requeue(found: FailedDelivery) -> bool:
+    return (
+        found.status in _OPEN_FAILURES and found.prove_at is None and found.discarded_at is None and not found.refused
+    )
+
+
+def _parse(delivery: str) -> tuple[UUID, int]:
+    try:
+        return parse_delivery_id(delivery)
+    except IdError:
+        abort(HTTPStatus.NOT_FOUND)

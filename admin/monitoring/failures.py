@@ -1,0 +1,223 @@
+"""`/admin/monitoring/failures`: what failed, grouped by cause, listed, found by recipient."""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from flask import Response, abort, flash, redirect, request, url_for
+from werkzeug.datastructures import MultiDict
+from werkzeug.wrappers import Response as AnyResponse
+
+from admin.extensions import services
+from admin.monitoring import failure_groups
+from admin.monitoring.access import acts, operator, reads
+from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
+from admin.monitoring.failure_filter import as_args, cursor, read_cursor, read_filter
+from admin.monitoring.failure_groups import GROUPINGS, KINDS
+from admin.monitoring.frame import page, pages
+from admin.monitoring.panels import Panel, View, add_page
+from shared.domain.address import AddressError, parse_email, parse_phone, trim_edges
+from shared.domain.ids import delivery_id
+from shared.domain.masking import mask_text
+from shared.domain.requeue import REQUEUEABLE, USUAL, FailureFilter
+from shared.domain.states import Channel, DeliveryStatus
+from shared.ledger import failed_jobs, failures
+from shared.ledger.failures import Line
+
+#: Failures of one page of a list.
+PAGE_SIZE = 50
+#: Rows of the parts of the first page.
+_NEWEST, _JOBS = 10, 10
+#: Characters of a note.
+_LONGEST_NOTE = 500
+#: Failures read at once for a file.
+_CSV_PAGE = 1_000
+
+
+def _without_frame(args: MultiDict[str, str]) -> FailureFilter:
+    return read_filter(MultiDict([item for item in args.items(multi=True) if item[0] not in {"by", "before", "id"}]))
+
+
+def _by(args: MultiDict[str, str]) -> str:
+    by = args.get("by", "error")
+    return by if by in GROUPINGS else "error"
+
+
+def _groups(view: View) -> Mapping[str, object]:
+    """Everything by error is in the snapshot already, for everybody who looks at it."""
+    asked, by = _without_frame(view.args), _by(view.args)
+    if asked == FailureFilter() and by == "error":
+        rows = view.data("failures").get("by_error", {"groups": [], "count": 0, "deliveries": 0})
+    else:
+        with services().reading.transaction() as connection:
+            rows = failure_groups.group_rows(connection, asked, by=by)
+    return {"rows": rows, "by": by, "filter_args": as_args(asked), "is_filtered": asked != FailureFilter()}
+
+
+def _newest(statuses: frozenset[DeliveryStatus]) -> Any:
+    def context(view: View) -> Mapping[str, object]:
+        del view
+        with services().reading.transaction() as connection:
+            asked = FailureFilter(statuses=statuses)
+            found = failures.page(connection, asked, discarded=False, before=None, limit=_NEWEST)
+            causes = failures.causes(connection, sorted({line.signature for line in found}))
+        return {"lines": found, "causes": causes}
+
+    return context
+
+
+def _jobs(view: View) -> Mapping[str, object]:
+    del view
+    with services().reading.transaction() as connection:
+        return {"jobs": failed_jobs.newest(connection, limit=_JOBS)}
+
+
+add_page(
+    "failures",
+    Panel("failures", "Failures", ("failures",)),
+    Panel("groups", "Groups", ("failures",), _groups),
+    Panel("unsure", "Unsure", ("failures",), _newest(frozenset({DeliveryStatus.UNSURE}))),
+    Panel("newest", "Newest failures", ("failures",), _newest(USUAL)),
+    Panel("failed_jobs", "Failed jobs", context=_jobs),
+)
+add_page("failure_list", tab="Failures")
+add_page("failure_group", tab="Failures")
+
+
+@pages.app_context_processor
+def _words() -> dict[str, object]:
+    return {"kind_words": KINDS, "groupings": GROUPINGS, "delivery_id": delivery_id, "filter_url": filter_url}
+
+
+def filter_url(endpoint: str, args: list[tuple[str, str]], **more: str) -> str:
+    """The address of a page under a filter; `more` replaces or adds."""
+    kept = [(name, value) for name, value in args if name not in more]
+    by_name: dict[str, Any] = {}
+    for name, value in [*kept, *((name, value) for name, value in more.items() if value)]:
+        by_name.setdefault(name, []).append(value)
+    return url_for(f"monitoring.{endpoint}", **by_name)
+
+
+@pages.get("/failures")
+@reads
+def failures_page() -> str:
+    """The page."""
+    _without_frame(request.args)  # a filter that says nothing is told before anything is read
+    return page("failures", "monitoring/failures.html")
+
+
+def _list_context(asked: FailureFilter, *, discarded: bool) -> dict[str, Any]:
+    before = read_cursor(request.args.get("before"))
+    with services().reading.transaction() as connection:
+        found = failures.page(connection, asked, discarded=discarded, before=before, limit=PAGE_SIZE + 1)
+        causes = failures.causes(connection, sorted({line.signature for line in found}))
+    lines = found[:PAGE_SIZE]
+    last = lines[-1] if len(found) > PAGE_SIZE else None
+    kept = timedelta(days=services().settings.retention_days)
+    return {
+        "lines": lines,
+        "causes": causes,
+        "older": cursor(last.failed_at, last.send_id, last.row_no) if last else None,
+        "is_first": before is None,
+        "filter_args": as_args(asked),
+        "words": asked.words(),
+        "is_unsure": asked.statuses == frozenset({DeliveryStatus.UNSURE}),
+        "is_discarded": discarded,
+        "kept": kept,
+    }
+
+
+@pages.get("/failures/list")
+@reads
+def failure_list() -> str:
+    """Failures one by one, the newest first."""
+    asked = _without_frame(request.args)
+    discarded = request.args.get("discarded") == "1"
+    return page("failure_list", "monitoring/failure_list.html", **_list_context(asked, discarded=discarded))
+
+
+@pages.get("/failures/groups/<signature>")
+@reads
+def failure_group(signature: str) -> str:
+    """One cause: what is known of it, and its failures."""
+    args = MultiDict([*((n, v) for n, v in request.args.items(multi=True) if n != "group"), ("group", signature)])
+    if "status" not in args:
+        args["status"] = "any"
+    asked = _without_frame(args)
+    with services().reading.transaction() as connection:
+        cause = failures.causes(connection, [signature])[signature]
+        rows = failure_groups.group_rows(
+            connection, FailureFilter(statuses=REQUEUEABLE, signature=signature), by="error"
+        )
+    context = _list_context(asked, discarded=request.args.get("discarded") == "1")
+    if not rows["groups"] and cause.title == "unknown":
+        abort(404)
+    return page(
+        "failure_group",
+        "monitoring/failure_group.html",
+        cause=cause,
+        group=rows["groups"][0] if rows["groups"] else None,
+        is_unsure_group=bool(rows["groups"]) and rows["groups"][0]["kind"] == "unsure",
+        longest_note=_LONGEST_NOTE,
+        **{**context, "filter_args": [("group", signature)]},
+    )
+
+
+@pages.post("/failures/groups/<signature>/note")
+@acts
+def write_note(signature: str) -> AnyResponse:
+    """A note to a cause."""
+    _without_frame(MultiDict({"group": signature}))
+    with services().ledger.transaction() as connection:
+        failures.write_note(connection, signature, request.form.get("text", "")[:_LONGEST_NOTE], author=operator())
+    flash("The note is written.")
+    return redirect(url_for("monitoring.failure_group", signature=signature), code=303)
+
+
+@pages.post("/failures/find")
+@reads
+def find_recipient() -> AnyResponse:
+    """By an address that stays in the body of this request: what it leads to names a hash."""
+    text = trim_edges(request.form.get("address", ""))
+    try:
+        channel, address = _normalised(text)
+    except AddressError as error:
+        flash(mask_text(f"This is no address that a message can go to: {error}"), "error")
+        return redirect(url_for("monitoring.failures_page"), code=303)
+    with services().reading.transaction() as connection:
+        found = failures.address_hash(connection, channel, address)
+    return redirect(url_for("monitoring.failure_list", who=found, status="any"), code=303)
+
+
+def _normalised(text: str) -> tuple[Channel, str]:
+    if "@" in text:
+        return Channel.EMAIL, parse_email(text).ascii
+    return Channel.SMS, parse_phone(text, None)
+
+
+@pages.get("/failures.csv")
+@reads
+def failures_csv() -> Response:
+    """The filter's failures as a file."""
+    asked = _without_frame(request.args)
+    header = ("delivery", "to", "tenant", "send", "channel", "state", "provider", "code", "error", "attempts", "since")
+    discarded = request.args.get("discarded") == "1"
+    return csv_response("failures", header, (_cells(line) for line in _all(asked, discarded=discarded)))
+
+
+def _all(asked: FailureFilter, *, discarded: bool) -> Iterator[Line]:
+    before = None
+    for _ in range(MAX_ROWS // _CSV_PAGE + 1):
+        with services().reading.transaction() as connection:
+            found = failures.page(connection, asked, discarded=discarded, before=before, limit=_CSV_PAGE)
+        yield from found
+        if len(found) < _CSV_PAGE:
+            return
+        before = (found[-1].failed_at, found[-1].send_id, found[-1].row_no)
+
+
+def _cells(line: Line) -> tuple[Cell, ...]:
+    return (
+        delivery_id(line.send_id, line.row_no), line.to, line.tenant, line.send_name, line.channel, KINDS[line.status],
+        line.provider, line.code, line.error, line.attempts, line.failed_at,
+    )  # fmt: skip

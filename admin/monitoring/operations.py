@@ -1,0 +1,131 @@
+"""`/admin/monitoring/operations`: bulk operations, how far they are, what came of them; undo and stop."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from uuid import UUID
+
+from flask import abort, flash, redirect, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
+
+from admin.extensions import services
+from admin.monitoring.access import acts, operator, reads
+from admin.monitoring.frame import page, pages
+from admin.monitoring.panels import Panel, View, add_page
+from shared.domain.masking import mask_text
+from shared.domain.requeue import OperationKind, seconds_for
+from shared.ledger import operations
+from shared.ledger.operations import Operation
+
+_LISTED = 100
+#: Items above which what became of them is only counted when somebody asks: it is a look at each.
+_COUNTED_UNASKED = 5_000
+_STATES = {
+    "scheduled": ("begins soon", "busy"),
+    "running": ("under way", "busy"),
+    "stopped": ("stopped", "warn"),
+    "undone": ("undone", "off"),
+    "done": ("done", "ok"),
+}
+
+
+def _is_open(view: View) -> bool:
+    with services().reading.transaction() as connection:
+        found = operations.find(connection, UUID(view.args["id"]))
+    return found is not None and found.status in {"scheduled", "running"}
+
+
+def _operation(view: View) -> Mapping[str, object]:
+    try:
+        id_ = UUID(view.args["id"])
+    except (KeyError, ValueError):
+        abort(HTTPStatus.NOT_FOUND)
+    with services().reading.transaction() as connection:
+        found = operations.find(connection, id_)
+        if found is None:
+            abort(HTTPStatus.NOT_FOUND)
+        is_counted = found.done <= _COUNTED_UNASKED or "count" in view.args
+        outcome = operations.outcome(connection, id_) if is_counted and found.done else {}
+        skips = operations.skips(connection, id_) if found.skipped else {}
+    begins_in_s = (found.run_at - datetime.now(UTC)).total_seconds() if found.status == "scheduled" else 0.0
+    word, kind = _STATES[found.status]
+    return {
+        "operation": found,
+        "state_word": word,
+        "state_kind": kind,
+        "begins_in_s": max(0, round(begins_in_s)),
+        "can_undo": found.status == "scheduled",
+        "percent": _percent(found),
+        "per_s": _per_s(found),
+        "left_s": seconds_for(found.left, 0, kind=found.kind),
+        "outcome": outcome,
+        "is_counted": is_counted,
+        "skips": {why.words: count for why, count in skips.items()},
+        "is_requeue": found.kind is OperationKind.REQUEUE,
+        "done_words": found.kind.done,
+    }
+
+
+def _percent(found: Operation) -> int:
+    """Never 100 before it is over."""
+    whole = 100 * (found.done + found.skipped) // found.total if found.total else 100
+    return whole if found.status == "done" else min(whole, 99)
+
+
+def _per_s(found: Operation) -> float | None:
+    if found.status != "running" or found.started_at is None:
+        return None
+    took = (datetime.now(UTC) - found.started_at).total_seconds()
+    return (found.done + found.skipped) / took if took > 1 else None
+
+
+add_page("operation", Panel("operation", "Operation", context=_operation), tab="Failures", is_busy=_is_open)
+add_page("operations", tab="Failures")
+
+
+@pages.get("/operations")
+@reads
+def operation_list() -> str:
+    """The newest operations."""
+    with services().reading.transaction() as connection:
+        found = operations.newest(connection, limit=_LISTED)
+    return page("operations", "monitoring/operations.html", found=found, states=_STATES)
+
+
+@pages.get("/operations/<uuid:operation_id>")
+@reads
+def operation_page(operation_id: UUID) -> str:
+    """One operation; its address stays good for as long as it is kept."""
+    with services().reading.transaction() as connection:
+        found = operations.find(connection, operation_id)
+    if found is None:
+        abort(HTTPStatus.NOT_FOUND)
+    return page("operation", "monitoring/operation.html", path={"id": str(operation_id)}, operation=found)
+
+
+@pages.post("/operations/<uuid:operation_id>/undo")
+@acts
+def undo_operation(operation_id: UUID) -> AnyResponse:
+    """Take it back before it begins."""
+    with services().ledger.transaction() as connection:
+        undone = operations.undo(connection, operation_id, operator=operator())
+    if undone:
+        flash("Undone: nothing was done.")
+    else:
+        flash("It is too late to undo: it has begun, or it is over. Stop leaves the rest as it was.", "error")
+    return redirect(url_for("monitoring.operation_page", operation_id=operation_id), code=HTTPStatus.SEE_OTHER)
+
+
+@pages.post("/operations/<uuid:operation_id>/stop")
+@acts
+def stop_operation(operation_id: UUID) -> AnyResponse:
+    """Stop it: what is not done stays as it was."""
+    reason = mask_text(request.form.get("reason", "").strip()[:300])
+    why = f"stopped by {operator()}: {reason}" if reason else f"stopped by {operator()}"
+    with services().ledger.transaction() as connection:
+        stopped = operations.stop(connection, operation_id, operator=operator(), why=why)
+    if stopped:
+        flash("Stopped: the rest stays as it was.")
+    else:
+        flash("It is over already.", "error")
+    return redirect(url_for("monitoring.operation_page", operation_id=operation_id), code=HTTPStatus.SEE_OTHER)

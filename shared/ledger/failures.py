@@ -1,0 +1,258 @@
+"""Open failures as people look at them: counts, groups, pages of a list, one delivery and its history."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from shared.domain.masking import mask_address, mask_text
+from shared.domain.requeue import FailureFilter
+from shared.domain.states import Channel
+from shared.ledger import audit
+from shared.ledger.db import Connection
+from shared.ledger.queries import statement
+
+_SUMMARY = statement("summarise_failures")
+_RETRIES = statement("summarise_retries")
+_GROUPS = statement("group_failures")
+_CAUSES = statement("describe_causes")
+_LIST = statement("list_failures")
+_HASH = statement("hash_address")
+_ONE = statement("select_failed_delivery")
+_HISTORY = statement("select_history")
+_WRITE_NOTE = statement("write_failure_note")
+_DELETE_NOTE = statement("delete_failure_note")
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many are open now, of each kind; `retrying` are between two tries of the machine."""
+
+    dead_lettered: int
+    failed: int
+    unsure: int
+    proving: int
+    newest_at: datetime | None
+    discarded: int
+    retrying: int
+    next_retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Open failures that have `key` in common. `hours` counts those of the last day by their age in hours."""
+
+    key: str
+    count: int
+    tenants: int
+    statuses: list[str]
+    channels: list[str]
+    oldest: datetime
+    newest: datetime
+    groups: int
+    hours: dict[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What is known of a signature. The last requeue is the newest that took one of its deliveries."""
+
+    signature: str
+    title: str
+    outcome: str | None
+    channel: str | None
+    provider: str | None
+    first_seen_at: datetime | None
+    note: str | None
+    note_author: str | None
+    note_at: datetime | None
+    operation: UUID | None
+    operator: str | None
+    operation_status: str | None
+    done: int | None
+    total: int | None
+    requeued_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One failure in a list; `to` is masked. `send_over_at` is when its send was finished."""
+
+    send_id: UUID
+    row_no: int
+    failed_at: datetime
+    channel: str
+    status: str
+    provider: str | None
+    outcome: str | None
+    code: str | None
+    signature: str
+    attempts: int
+    discarded_at: datetime | None
+    discarded_by: str | None
+    tenant: str
+    send_name: str | None
+    to: str
+    error: str
+    send_over_at: datetime | None
+
+
+def summary(connection: Connection) -> Summary:
+    """How many are open."""
+    counts = connection.execute(_SUMMARY, prepare=False).fetchone() or (0, 0, 0, 0, None, 0)
+    retries = connection.execute(_RETRIES).fetchone() or (0, None)
+    return Summary(*counts, *retries)
+
+
+def groups(connection: Connection, asked: FailureFilter, *, by: str, limit: int) -> list[Group]:
+    """
+    The largest groups of open failures by `error`, `tenant`, `provider`, `channel`, `kind` or `send`.
+
+    The key is the signature, the tenant's id, the provider's name, the channel, the status or the send's id.
+    """
+    rows = connection.execute(_GROUPS, {**_conditions(asked), "by": by, "limit": limit}, prepare=False)
+    return [Group(*row) for row in rows]
+
+
+def causes(connection: Connection, signatures: Sequence[str]) -> dict[str, Cause]:
+    """What is known of causes, by signature; titles and notes are masked."""
+    rows = connection.execute(_CAUSES, {"signatures": list(signatures)}, prepare=False)
+    return {row[0]: Cause(row[0], mask_text(row[1]), *row[2:]) for row in rows}
+
+
+def page(
+    connection: Connection,
+    asked: FailureFilter,
+    *,
+    discarded: bool,
+    before: tuple[datetime, UUID, int] | None,
+    limit: int,
+) -> list[Line]:
+    """Failures, the newest first; `before` is the last one of the page before."""
+    moment, after_send, after_row = before or (None, None, None)
+    rows = connection.execute(
+        _LIST,
+        {
+            **_conditions(asked),
+            "discarded": discarded,
+            "before": moment,
+            "after_send": after_send,
+            "after_row": after_row,
+            "limit": limit,
+        },
+        prepare=False,
+    )
+    return [_line(row) for row in rows]
+
+
+def address_hash(connection: Connection, channel: Channel, address: str) -> str:
+    """The hash under which an address is found, as hexadecimal digits."""
+    row = connection.execute(_HASH, {"channel": channel.value, "address": address}).fetchone()
+    assert row is not None  # noqa: S101  # a SELECT without FROM has one row
+    return str(row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDelivery:
+    """One delivery as its page shows it, in whatever state it is; `address` is not masked, and not for showing."""
+
+    channel: str
+    status: str
+    address: str
+    attempts: int
+    epoch: int
+    settled_at: datetime | None
+    provider: str | None
+    provider_ref: str | None
+    error: str | None
+    receipt_status: str | None
+    prove_at: datetime | None
+    next_attempt_at: datetime | None
+    reference: str | None
+    tenant: str
+    send_name: str | None
+    accepted_at: datetime
+    send_status: str
+    signature: str | None
+    outcome: str | None
+    refused: bool | None
+    discarded_at: datetime | None
+    discarded_by: str | None
+    discarded_operation: UUID | None
+
+    @property
+    def masked(self) -> str:
+        """The address as it may be shown."""
+        return mask_address(self.channel, self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to a delivery; `kind` is `attempt`, `receipt` or `operation`."""
+
+    at: datetime
+    kind: str
+    epoch: int
+    number: int | None
+    provider: str
+    outcome: str
+    became: str | None
+    code: str | None
+    detail: str | None
+    signature: str | None
+    seconds: float | None
+    evidence: Mapping[str, Any] | None
+    operation: UUID | None
+
+
+def find(connection: Connection, send_id: UUID, row_no: int) -> FailedDelivery | None:
+    """One delivery; None when there is none."""
+    row = connection.execute(_ONE, {"send_id": send_id, "row_no": row_no}).fetchone()
+    return None if row is None else FailedDelivery(*row)
+
+
+def history(connection: Connection, send_id: UUID, row_no: int) -> list[Event]:
+    """What happened to a delivery, the oldest first; texts are masked."""
+    rows = connection.execute(_HISTORY, {"send_id": send_id, "row_no": row_no}, prepare=False)
+    return [_event(row) for row in rows]
+
+
+def write_note(connection: Connection, signature: str, text: str, *, author: str) -> None:
+    """Replace the note of a cause; an empty one is taken away. Addresses in it are masked."""
+    text = mask_text(text.strip())
+    if text:
+        connection.execute(_WRITE_NOTE, {"signature": signature, "text": text, "author": author})
+    else:
+        connection.execute(_DELETE_NOTE, {"signature": signature})
+    audit.record(
+        connection,
+        operator=author,
+        action="note",
+        target=f"failure group {signature}",
+        result="written" if text else "removed",
+        detail={"text": text},
+    )
+
+
+def _line(row: tuple[Any, ...]) -> Line:
+    channel, address, error = row[3], row[14], row[15]
+    return Line(*(*row[:14], mask_address(channel, address), mask_text(error or ""), row[16]))
+
+
+def _event(row: tuple[Any, ...]) -> Event:
+    detail = None if row[8] is None else mask_text(row[8])
+    return Event(*(*row[:8], detail, *row[9:]))
+
+
+def _conditions(asked: FailureFilter) -> dict[str, Any]:
+    return {
+        "statuses": sorted(status.value for status in asked.statuses),
+        "signature": asked.signature,
+        "tenant": asked.tenant,
+        "channel": asked.channel.value if asked.channel else None,
+        "provider": asked.provider,
+        "send_id": asked.send_id,
+        "since": asked.since,
+        "recipient": bytes.fromhex(asked.recipient) if asked.recipient else None,
+    }

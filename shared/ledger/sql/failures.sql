@@ -1,0 +1,147 @@
+-- What people look at of the open failures. Callers: the Failures pages and their section of the snapshot. Each is run
+-- without a prepared plan: what is asked for decides which index is good.
+
+-- name: summarise_failures
+-- The top line.
+SELECT count(*) FILTER (WHERE status = 'dead_lettered')::int, count(*) FILTER (WHERE status = 'failed')::int,
+       count(*) FILTER (WHERE status = 'unsure' AND NOT proving)::int, count(*) FILTER (WHERE proving)::int,
+       max(failed_at),
+       (SELECT count(*)::int FROM failure WHERE discarded_at IS NOT NULL)
+FROM failure WHERE discarded_at IS NULL
+
+-- name: summarise_retries
+-- How many deliveries are between two tries, and when the first of their batches is due.
+SELECT coalesce(sum(retrying), 0)::int, min(due_at) FILTER (WHERE due_at > now())
+FROM batch WHERE settled_at IS NULL AND retrying > 0
+
+-- name: group_failures
+-- The groups of open failures by one of their properties, the largest first; by the hour of the last day as well,
+-- except by send.
+WITH cell AS MATERIALIZED (
+    SELECT CASE %(by)s
+               WHEN 'error' THEN f.signature
+               WHEN 'tenant' THEN f.tenant_id::text
+               WHEN 'provider' THEN coalesce(f.provider, '')
+               WHEN 'channel' THEN f.channel
+               WHEN 'kind' THEN f.status
+               ELSE f.send_id::text END AS key,
+           f.tenant_id, f.channel, f.status,
+           CASE WHEN %(by)s <> 'send' AND f.failed_at > now() - interval '24 hours'
+                THEN floor(extract(epoch FROM now() - f.failed_at) / 3600)::int END AS hour,
+           count(*) AS count, min(f.failed_at) AS oldest, max(f.failed_at) AS newest
+    FROM failure f
+    WHERE f.discarded_at IS NULL AND NOT f.proving AND f.status = ANY (%(statuses)s::text[])
+      AND (%(signature)s::text IS NULL OR f.signature = %(signature)s)
+      AND (%(tenant)s::text IS NULL OR f.tenant_id = (SELECT id FROM tenant WHERE name = %(tenant)s))
+      AND (%(channel)s::text IS NULL OR f.channel = %(channel)s)
+      AND (%(provider)s::text IS NULL OR f.provider = %(provider)s)
+      AND (%(send_id)s::uuid IS NULL OR f.send_id = %(send_id)s)
+      AND (%(since)s::timestamptz IS NULL OR f.failed_at >= %(since)s)
+      AND (%(recipient)s::bytea IS NULL OR f.address_hash = %(recipient)s)
+    GROUP BY 1, 2, 3, 4, 5
+), whole AS (
+    SELECT key, sum(count)::int AS count, count(DISTINCT tenant_id)::int AS tenants, min(tenant_id) AS tenant_id,
+           array_agg(DISTINCT status) AS statuses, array_agg(DISTINCT channel) AS channels,
+           min(oldest) AS oldest, max(newest) AS newest, count(*) OVER ()::int AS groups
+    FROM cell GROUP BY key
+    ORDER BY 2 DESC, key LIMIT %(limit)s
+), daily AS (
+    SELECT key, jsonb_object_agg(hour, count) AS hours
+    FROM (SELECT key, hour, sum(count)::int AS count FROM cell WHERE hour < 24 GROUP BY 1, 2) AS h
+    GROUP BY key
+)
+SELECT w.key, w.count, w.tenants, w.statuses, w.channels, w.oldest, w.newest, w.groups, d.hours
+FROM whole w LEFT JOIN daily d ON d.key = w.key
+ORDER BY w.count DESC, w.key
+
+-- name: describe_causes
+-- What is known of causes: title, word, first seen, note, newest requeue. A cause that no attempt has named is told by
+-- the words of its newest delivery.
+SELECT k.signature, coalesce(g.title, left(newest.last_error, 120), 'unknown'),
+       coalesce(g.outcome, newest.outcome, CASE WHEN newest.refused THEN 'refused' END), coalesce(g.channel, newest.channel),
+       coalesce(g.provider, newest.provider), g.first_seen_at, n.text, n.author, n.at,
+       o.id, o.operator, o.status, o.done, o.total, o.created_at
+FROM unnest(%(signatures)s::text[]) AS k (signature)
+LEFT JOIN failure_group g ON g.signature = k.signature
+LEFT JOIN failure_note n ON n.signature = k.signature
+LEFT JOIN LATERAL (
+    SELECT o.id, o.operator, o.status, o.done, o.total, o.created_at
+    FROM failure_operation f JOIN operation o ON o.id = f.operation_id
+    WHERE f.signature = k.signature AND o.kind = 'requeue' AND o.status <> 'undone'
+    ORDER BY o.created_at DESC LIMIT 1
+) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT d.last_error, f.outcome, f.channel, f.provider, f.refused
+    FROM (SELECT * FROM failure WHERE failure.signature = k.signature ORDER BY failed_at DESC LIMIT 1) AS f
+    JOIN delivery d ON d.send_id = f.send_id AND d.row_no = f.row_no
+) AS newest ON true
+
+-- name: list_failures
+-- A page of open or discarded failures, the newest first, behind a keyset cursor. What is being proved is not shown.
+SELECT f.send_id, f.row_no, f.failed_at, f.channel, f.status, f.provider, f.outcome, f.code, f.signature, f.attempts,
+       f.discarded_at, f.discarded_by, t.name, s.name, d.address, d.last_error, s.completed_at
+FROM (
+    SELECT one.* FROM unnest(%(statuses)s::text[]) AS k (status)
+    CROSS JOIN LATERAL (
+        SELECT * FROM failure f
+        WHERE f.status = k.status AND NOT f.proving AND (f.discarded_at IS NOT NULL) = %(discarded)s::bool
+          AND (%(signature)s::text IS NULL OR f.signature = %(signature)s)
+          AND (%(tenant)s::text IS NULL OR f.tenant_id = (SELECT id FROM tenant WHERE name = %(tenant)s))
+          AND (%(channel)s::text IS NULL OR f.channel = %(channel)s)
+          AND (%(provider)s::text IS NULL OR f.provider = %(provider)s)
+          AND (%(send_id)s::uuid IS NULL OR f.send_id = %(send_id)s)
+          AND (%(since)s::timestamptz IS NULL OR f.failed_at >= %(since)s)
+          AND (%(recipient)s::bytea IS NULL OR f.address_hash = %(recipient)s)
+          AND (%(before)s::timestamptz IS NULL OR f.failed_at <= %(before)s)
+          AND (%(before)s::timestamptz IS NULL OR f.failed_at < %(before)s
+               OR (f.send_id, f.row_no) > (%(after_send)s::uuid, %(after_row)s::int))
+        ORDER BY f.failed_at DESC, f.send_id, f.row_no
+        LIMIT %(limit)s
+    ) AS one
+    ORDER BY one.failed_at DESC, one.send_id, one.row_no
+    LIMIT %(limit)s
+) AS f
+JOIN tenant t ON t.id = f.tenant_id
+JOIN send s ON s.id = f.send_id
+JOIN delivery d ON d.send_id = f.send_id AND d.row_no = f.row_no
+ORDER BY f.failed_at DESC, f.send_id, f.row_no
+
+-- name: hash_address
+-- How an address is found: equal ones have equal hashes, and nobody without the ledger's key can make one.
+SELECT encode(address_hash(%(channel)s, %(address)s), 'hex')
+
+-- name: select_failed_delivery
+-- One delivery, whatever its state, as its page shows it.
+SELECT d.channel, d.status, d.address, d.attempt_count, d.epoch, d.settled_at, d.provider, d.provider_ref,
+       d.last_error, d.receipt_status, d.prove_at, d.next_attempt_at, d.reference, t.name, s.name, s.created_at,
+       s.status, f.signature, f.outcome, f.refused, f.discarded_at, f.discarded_by, f.discarded_operation
+FROM delivery d
+JOIN send s ON s.id = d.send_id
+JOIN tenant t ON t.id = s.tenant_id
+LEFT JOIN failure f ON f.send_id = d.send_id AND f.row_no = d.row_no
+WHERE d.send_id = %(send_id)s AND d.row_no = %(row_no)s
+
+-- name: select_history
+-- What happened to one delivery: attempts, receipts and the operations that took it, by time.
+SELECT * FROM (
+    SELECT ended_at AS at, 'attempt' AS kind, epoch::int AS epoch, number::int AS number, provider, outcome, became, code,
+           detail, signature, extract(epoch FROM ended_at - started_at)::float8 AS seconds, evidence, NULL::uuid AS operation
+    FROM attempt WHERE send_id = %(send_id)s AND row_no = %(row_no)s
+    UNION ALL
+    SELECT received_at, 'receipt', epoch, NULL, provider, status, NULL, code, NULL, NULL, NULL, NULL, NULL
+    FROM receipt WHERE send_id = %(send_id)s AND row_no = %(row_no)s
+    UNION ALL
+    SELECT coalesce(o.started_at, o.created_at), 'operation', i.epoch, NULL, o.operator, o.kind, i.result, NULL, o.reason,
+           NULL, NULL, NULL, o.id
+    FROM operation o JOIN operation_item i ON i.operation_id = o.id AND i.send_id = %(send_id)s AND i.row_no = %(row_no)s
+) AS h
+ORDER BY at, number NULLS LAST LIMIT 200
+
+-- name: write_failure_note
+-- A person's note to a cause; the newest stands.
+INSERT INTO failure_note (signature, text, author) VALUES (%(signature)s, %(text)s, %(author)s)
+ON CONFLICT (signature) DO UPDATE SET text = excluded.text, author = excluded.author, at = now()
+
+-- name: delete_failure_note
+-- An empty note is none.
+DELETE FROM failure_note WHERE signature = %(signature)s

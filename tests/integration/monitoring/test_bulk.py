@@ -1,0 +1,268 @@
+"""Bulk operations from the page: preview, confirmation, undo, stop, result; what they never take."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from flask import Flask
+
+from shared.domain.roles import Role
+from shared.domain.states import Channel
+from shared.ledger import operations
+from shared.ledger.db import Ledger
+from tests.support.books import assert_books_balance
+from tests.support.browser import Browser, text_of
+from tests.support.factories import counts, make_tenant
+from tests.support.failing import CAUSE, make_failures
+from tests.support.ledger_rows import one, scalar
+from tests.support.requeuing import finish
+from tests.support.waiting import wait_until
+
+NEW = "/admin/monitoring/operations/new"
+POST = "/admin/monitoring/operations"
+
+
+def form_of(page: str) -> dict[str, str]:
+    """The hidden fields of the form that confirms; where one has several values, the last."""
+    form = re.search(
+        r'<form method="post" action="/admin/monitoring/operations" class="confirm">(.*?)</form>', page, re.DOTALL
+    )
+    assert form is not None, page
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', form[1]))
+    fields.pop("csrf_token")
+    return fields
+
+
+def confirm(browser: Browser, query: str, **more: str) -> str:
+    """Confirm what a preview shows; the path of the operation."""
+    answer = browser.post(POST, {**form_of(browser.get(f"{NEW}?{query}").text), **more})
+    assert answer.status_code == 303, text_of(answer)
+    return answer.location
+
+
+def let_begin(ledger: Ledger, seconds: float = 11) -> None:
+    """Let so many seconds pass for the operations that are planned."""
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET run_at = run_at - %s * interval '1 second'", [seconds])
+
+
+def counted(browser: Browser, words: str) -> None:
+    """Wait for the snapshot that counts what was done: it may be two seconds old."""
+    wait_until(lambda: words in text_of(browser.get("/admin/monitoring/failures")), what=words)
+
+
+def test_a_preview_says_how_many_whose_what_is_left_and_why_and_changes_nothing(
+    browser: Browser, ledger: Ledger
+) -> None:
+    make_failures(ledger, count=3)
+    make_failures(ledger, count=2, tenant="other", status="failed")
+    make_failures(ledger, count=4, status="unsure")
+    said = text_of(browser.get(f"{NEW}?kind=requeue"))
+    assert "Requeue 5 e-mails" in said
+    assert "All dead-lettered or failed deliveries, as of" in said
+    assert "acme E-mail gave up 3" in said
+    assert "other E-mail permanent 2" in said
+    assert "4 : may have been sent already" in said
+    assert scalar(ledger, "SELECT count(*) FROM operation") == scalar(ledger, "SELECT count(*) FROM audit") == 0
+
+
+def test_a_group_is_requeued_and_its_result_stays(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=3)
+    other = make_failures(ledger, cause="bbbbbbbbbbbb")
+    path = confirm(browser, f"kind=requeue&group={CAUSE}", reason="the relay is back")
+    said = text_of(browser.get(path))
+    assert re.search(r"Requeueing 3 in (9|10) s Undo", said)
+    assert "kim" in said
+    assert "the relay is back" in said
+    let_begin(ledger)
+    finish(ledger)
+    said = text_of(browser.get(path))
+    assert "State done" in said
+    assert "3 requeued, 0 skipped, 0 left" in said
+    assert "3 owed" in said
+    assert (counts(ledger, send.id), counts(ledger, other.id)) == ({"owed": 3}, {"dead_lettered": 1})
+    listed = text_of(browser.get(POST))
+    assert f"Requeue all dead-lettered or failed deliveries with cause {CAUSE}" in listed
+    assert_books_balance(ledger, except_for=frozenset({"the counts of the minutes sum to the books"}))
+
+
+def test_a_double_click_is_one_operation(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    form = form_of(browser.get(f"{NEW}?kind=requeue").text)
+    first, second = browser.post(POST, form), browser.post(POST, form)
+    assert first.location == second.location
+    assert scalar(ledger, "SELECT count(*) FROM operation") == 1
+    assert scalar(ledger, "SELECT count(*) FROM audit WHERE action = 'requeue'") == 1
+
+
+def test_what_fails_after_the_preview_is_never_swept_in(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    form = form_of(browser.get(f"{NEW}?kind=requeue").text)
+    make_failures(ledger, count=2)
+    browser.post(POST, form)
+    assert one(ledger, "SELECT total FROM operation") == {"total": 3}
+
+
+def test_a_preview_of_tomorrow_is_refused(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger)
+    form = form_of(browser.get(f"{NEW}?kind=requeue").text)
+    form["as_of"] = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    assert browser.post(POST, form).status_code == 400
+    assert scalar(ledger, "SELECT count(*) FROM operation") == 0
+
+
+def test_more_than_the_preview_showed_is_refused(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    form = form_of(browser.get(f"{NEW}?kind=requeue").text)
+    answer = browser.post(POST, {**form, "shown": "2"})
+    assert "There are more by now" in answer.text
+    assert (
+        scalar(ledger, "SELECT count(*) FROM operation") == scalar(ledger, "SELECT count(*) FROM operation_item") == 0
+    )
+
+
+def test_a_reason_is_needed_for_a_discard_and_for_more_than_a_hundred(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=101)
+    for kind in ("requeue", "discard"):
+        query = f"kind={kind}" if kind == "requeue" else "kind=discard&first=1"
+        answer = browser.post(POST, form_of(browser.get(f"{NEW}?{query}").text))
+        assert "Say why" in answer.text
+    assert scalar(ledger, "SELECT count(*) FROM operation") == 0
+
+
+@pytest.mark.parametrize("typed", ["", "1000", "yes"])
+def test_more_than_a_thousand_are_typed(browser: Browser, ledger: Ledger, typed: str) -> None:
+    make_failures(ledger, count=1_001)
+    page = browser.get(f"{NEW}?kind=requeue").text
+    assert "Type 1001 to confirm" in page
+    form = {**form_of(page), "reason": "outage over"}
+    assert "Type the number 1001" in browser.post(POST, {**form, "typed": typed}).text
+    assert scalar(ledger, "SELECT count(*) FROM operation") == 0
+    assert browser.post(POST, {**form, "typed": "1,001"}).status_code == 303
+    assert one(ledger, "SELECT total FROM operation") == {"total": 1_001}
+
+
+def test_a_thousand_need_no_typing(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=1_000)
+    confirm(browser, "kind=requeue", reason="outage over")
+
+
+def test_it_is_undone_after_nine_seconds_and_not_after_eleven(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=3)
+    path = confirm(browser, "kind=requeue")
+    let_begin(ledger, 9)
+    finish(ledger)
+    assert "Undone: nothing was done." in browser.post(f"{path}/undo", follow=True).text
+    assert counts(ledger, send.id) == {"dead_lettered": 3}
+    path = confirm(browser, "kind=requeue")
+    let_begin(ledger, 11)
+    finish(ledger)
+    assert "too late to undo" in browser.post(f"{path}/undo", follow=True).text
+    assert counts(ledger, send.id) == {"owed": 3}
+
+
+def test_a_stop_leaves_the_rest_and_says_who_and_why(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=3)
+    path = confirm(browser, "kind=requeue")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET status = 'running', started_at = now()")
+    said = browser.post(f"{path}/stop", {"reason": "wrong group"}, follow=True).text
+    assert "stopped by kim: wrong group" in said
+    assert "3</span> left as they were" in said
+    assert counts(ledger, send.id) == {"dead_lettered": 3}
+    assert "over already" in browser.post(f"{path}/stop", follow=True).text
+
+
+def test_unsure_ones_need_the_tick_and_are_never_part_of_all(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger)
+    send = make_failures(ledger, count=2, status="unsure", cause="cccccccccccc")
+    for query in ("kind=requeue", "kind=requeue&status=any"):
+        form = form_of(browser.get(f"{NEW}?{query}").text)
+        assert form["shown"] == "1"
+    page = browser.get(f"{NEW}?kind=requeue&status=unsure").text
+    assert "I accept possible duplicates" in page
+    form = form_of(page)
+    assert "tick that you accept" in browser.post(POST, form).text
+    assert scalar(ledger, "SELECT count(*) FROM operation") == 0
+    browser.post(POST, {**form, "accepts_duplicates": "yes"})
+    let_begin(ledger)
+    finish(ledger)
+    assert counts(ledger, send.id) == {"owed": 2}
+    assert scalar(ledger, "SELECT result FROM audit WHERE action = 'requeue'") == "accepted possible duplicates"
+
+
+def test_ticked_deliveries_are_taken_and_no_others(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=4)
+    confirm(browser, f"kind=requeue&status=any&id={send.id}.2&id={send.id}.4")
+    # The form of one page has several ids; a dict of its fields keeps the last.
+    items = {"id": [f"{send.id}.2", f"{send.id}.4"]}
+    page = browser.get(f"{NEW}?kind=requeue&status=any&id={send.id}.2&id={send.id}.4").text
+    assert page.count(f'name="id" value="{send.id}.') == len(items["id"])
+
+
+def test_the_filter_of_the_page_is_the_set(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    make_failures(ledger, count=2, tenant="other", channel=Channel.SMS, provider="twilio", cause="bbbbbbbbbbbb")
+    for query, shown in (
+        ("tenant=other", "2"), ("channel=email", "3"), ("provider=twilio", "2"), (f"group={CAUSE}", "3"),
+        ("status=dead_lettered", "5"), ("first=1", "1"),
+    ):  # fmt: skip
+        page = browser.get(f"{NEW}?kind=requeue&{query}").text
+        assert form_of(page)["shown"] == shown, query
+        name, value = query.split("=")
+        assert form_of(page)[name] == value
+
+
+def test_a_discard_hides_shows_apart_and_is_restored(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=3)
+    confirm(browser, f"kind=discard&group={CAUSE}", reason="a typo of theirs")
+    let_begin(ledger)
+    finish(ledger)
+    counted(browser, "0 dead-lettered")
+    assert "3 discarded" in text_of(browser.get("/admin/monitoring/failures"))
+    preview = text_of(browser.get(f"{NEW}?kind=requeue&group={CAUSE}"))
+    assert "There is nothing to requeue." in preview
+    assert "3 : discarded" in preview
+    listed = text_of(browser.get("/admin/monitoring/failures/list?status=any&discarded=1"))
+    assert listed.count("p***@e***.com") == 3
+    assert counts(ledger, send.id) == {"dead_lettered": 3}
+    confirm(browser, f"kind=restore&status=any&group={CAUSE}")
+    let_begin(ledger)
+    finish(ledger)
+    counted(browser, "3 dead-lettered")
+    assert scalar(ledger, "SELECT array_agg(action ORDER BY id) FROM audit WHERE action NOT LIKE 'd%%n%%d'") == [
+        "discard", "discard done", "restore", "restore done",
+    ]  # fmt: skip
+
+
+def test_a_provider_that_takes_nothing_is_said_before(make_app: object, ledger: Ledger, redis_url: str) -> None:
+    make_failures(ledger)
+    browser = Browser(make_app(redis_url=redis_url, email_provider="sandbox"))  # type: ignore[operator]
+    assert "sandbox takes messages" in text_of(browser.get(f"{NEW}?kind=requeue"))
+    with ledger.autocommit() as connection:
+        make_tenant(connection)
+        connection.execute(
+            "INSERT INTO provider_hold (id, provider, credential, operator, reason)"
+            " VALUES (gen_random_uuid(), 'sandbox', 'x', 'lee', 'maintenance')"
+        )
+    assert "sandbox: an operator holds it: these will wait" in text_of(browser.get(f"{NEW}?kind=requeue"))
+
+
+def test_a_reader_may_look_and_not_do(app: Flask, browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger)
+    reader = Browser(app, role=Role.READ, name="lee")
+    page = reader.get(f"{NEW}?kind=requeue").text
+    assert 'type="submit" disabled title="You are signed in to read' in page
+    assert reader.post(POST, form_of(page)).status_code == 403
+    path = confirm(browser, "kind=requeue")
+    assert reader.get(path).status_code == 200
+    for action in ("undo", "stop"):
+        assert reader.post(f"{path}/{action}").status_code == 403
+    with ledger.transaction() as connection:
+        assert operations.newest(connection, limit=1)[0].status == "scheduled"
+
+
+def test_an_operation_nobody_planned_is_not_found(browser: Browser) -> None:
+    path = "/admin/monitoring/operations/01a2163a-6f0e-7b32-8c1d-0a5b1c2d3e4f"
+    assert browser.get(path).status_code == 404
+    assert browser.get(f"{NEW}?kind=resend").status_code == 400

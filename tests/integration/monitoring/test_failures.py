@@ -1,0 +1,208 @@
+"""The Failures pages: groups, lists, one delivery, finding a recipient, files."""
+
+import re
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from shared.domain.ids import delivery_id
+from shared.domain.roles import Role
+from shared.domain.states import Channel
+from shared.ledger import failed_jobs
+from shared.ledger.db import Ledger
+from tests.support.browser import Browser, text_of
+from tests.support.factories import make_send
+from tests.support.failing import CAUSE, TITLE, age_failures, make_failures
+from tests.support.ledger_rows import put_rows, scalar
+
+PAGE = "/admin/monitoring/failures"
+
+
+def test_nothing_failed_is_said_with_what_would_show(browser: Browser) -> None:
+    said = text_of(browser.get(PAGE))
+    for words in ("No failures.", "Nothing is unsure.", "No dead letters.", "No failed jobs."):
+        assert words in said
+
+
+def test_the_top_line_counts_what_is_open_and_what_the_machine_still_tries(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    make_failures(ledger, status="failed", cause="bbbbbbbbbbbb", title="refused")
+    make_failures(ledger, count=2, status="unsure", cause="cccccccccccc", title="cut off")
+    retrying = make_send(ledger, count=2)
+    put_rows(ledger, retrying.id, [1, 2], "retrying", due_in="10 minutes")
+    said = text_of(browser.get(PAGE))
+    counts = r"3 dead-lettered · 1 failed in 2 groups · 2 retrying \(next in (9|10) min \) · 2 unsure"
+    assert re.search(counts, said)
+    assert re.search(r"Failures 6\b", said)
+
+
+def test_failures_of_one_cause_are_one_group_with_its_tenants_and_last_requeue(
+    browser: Browser, ledger: Ledger
+) -> None:
+    make_failures(ledger, count=3)
+    make_failures(ledger, count=2, tenant="other")
+    row = group_row(browser.get(PAGE).text, TITLE)
+    assert "ches · gave up" in row
+    assert 'data-label="Count"><span class="figure">5</span>' in row
+    assert 'data-label="Tenants"><span class="figure">2</span>' in row
+    assert "is-new" not in row
+
+
+@pytest.mark.parametrize(
+    ("by", "shown"),
+    [("tenant", "other"), ("provider", "twilio"), ("channel", "SMS"), ("kind", "permanent")],
+)
+def test_groups_by_something_else_than_the_error(browser: Browser, ledger: Ledger, by: str, shown: str) -> None:
+    make_failures(ledger, count=3)
+    make_failures(
+        ledger, status="failed", cause="bbbbbbbbbbbb", title="x", tenant="other", channel=Channel.SMS, provider="twilio"
+    )
+    page = browser.get(f"{PAGE}?by={by}").text
+    row = group_row(page, shown)
+    assert 'data-label="Count"><span class="figure">1</span>' in row
+    narrowed = browser.get(re.search(r'<th scope="row" class="group-title">\s*<a href="([^"]+)">' + shown, page)[1])  # type: ignore[index]
+    assert TITLE not in text_of(narrowed).split("Unsure")[0]
+
+
+def test_a_group_leads_to_its_failures_and_takes_a_note(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    make_failures(ledger, cause="bbbbbbbbbbbb", title="another")
+    group = f"{PAGE}/groups/{CAUSE}"
+    said = text_of(browser.get(group))
+    assert TITLE in said
+    assert said.count("p***@e***.com") == 3
+    answer = browser.post(f"{group}/note", {"text": "ticket 12, ask jane@example.com"}, follow=True)
+    assert "ticket 12, ask j***@e***.com" in answer.text
+    assert "kim" in text_of(answer)
+    assert scalar(ledger, "SELECT count(*) FROM audit WHERE action = 'note' AND detail::text NOT LIKE '%%jane%%'") == 1
+    browser.post(f"{group}/note", {"text": " "})
+    assert scalar(ledger, "SELECT count(*) FROM failure_note") == 0
+
+
+def test_a_list_is_paged_by_key_with_none_lost_among_equal_times(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=120)
+    age_failures(ledger, send.id, "1 hour")
+    seen: list[str] = []
+    path = f"{PAGE}/list"
+    while path:
+        page = browser.get(path).text
+        seen += re.findall(r'name="id" value="([^"]+)"', page)
+        older = re.search(r'rel="next" href="([^"]+)"', page)
+        path = older[1].replace("&amp;", "&") if older else ""
+    assert seen == [delivery_id(send.id, row_no) for row_no in range(1, 121)]
+
+
+def test_a_delivery_shows_its_history_masked(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(
+        ledger, addresses=["jane.doe@example.com"], status="unsure", detail="451 jane.doe@example.com: cut off"
+    )
+    page = browser.get(f"{PAGE}/{send.id}.1")
+    said = text_of(page)
+    assert "jane.doe" not in page.text
+    for words in ("j***@e***.com", "accepted", "attempt 5", "ches", "cut off", "bytes sent 812"):
+        assert words in said
+    assert browser.get(f"{PAGE}/{send.id}.7").status_code == 404
+    assert browser.get(f"{PAGE}/nonsense").status_code == 404
+
+
+def test_an_address_is_revealed_for_a_reason_that_the_audit_keeps(browser: Browser, ledger: Ledger, app: Flask) -> None:
+    send = make_failures(ledger, addresses=["jane.doe@example.com"])
+    path = f"{PAGE}/{send.id}.1/reveal"
+    assert "jane.doe@" not in browser.post(path, {"reason": " "}, follow=True).text
+    shown = browser.post(path, {"reason": "they called"})
+    assert "jane.doe@example.com" in shown.text
+    assert shown.headers["Cache-Control"] == "no-store"
+    assert "jane.doe@" not in browser.get(f"{PAGE}/{send.id}.1").text
+    assert scalar(ledger, "SELECT reason FROM audit WHERE action = 'reveal address'") == "they called"
+    assert scalar(ledger, "SELECT count(*) FROM audit WHERE audit::text LIKE '%%jane%%'") == 0
+    reader = Browser(app, role=Role.READ)
+    assert reader.post(path, {"reason": "curious"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("stored", "typed", "channel"),
+    [
+        ("Jane.Doe@example.com", " jane.doe@EXAMPLE.com ", Channel.EMAIL),
+        ("jane@xn--bcher-kva.example", "jane@bücher.example", Channel.EMAIL),
+        ("+16045550123", "+1 (604) 555-0123", Channel.SMS),
+    ],
+)
+def test_a_recipient_is_found_and_no_address_is_in_where_it_leads(
+    browser: Browser, ledger: Ledger, stored: str, typed: str, channel: Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    send = make_failures(ledger, addresses=[stored], channel=channel)
+    make_failures(ledger, addresses=["other@example.com"])
+    answer = browser.post(f"{PAGE}/find", {"address": typed})
+    assert answer.status_code == 303
+    assert re.fullmatch(rf"{PAGE}/list\?who=[0-9a-f]{{32}}&status=any", answer.location)
+    page = browser.get(answer.location).text
+    assert re.findall(r'name="id" value="([^"]+)"', page) == [delivery_id(send.id, 1)]
+    assert stored.lower() not in page.lower()
+    assert stored.lower() not in caplog.text.lower()
+
+
+def test_what_is_no_address_is_said_and_goes_nowhere(browser: Browser) -> None:
+    answer = browser.post(f"{PAGE}/find", {"address": "jane.doe@"}, follow=True)
+    assert "no address that a message can go to" in answer.text
+    assert "jane.doe" not in answer.text
+
+
+def test_failed_jobs_are_listed_with_their_tenants(browser: Browser, ledger: Ledger) -> None:
+    send = make_send(ledger, tenant="other")
+    with ledger.autocommit() as connection:
+        failed_jobs.record(
+            connection,
+            queue="ops",
+            job="work_chain",
+            kind="set_aside",
+            send_id=send.id,
+            error="begun 4 times",
+            starts=4,
+        )
+    said = text_of(browser.get(PAGE))
+    assert "work_chain ops other" in said
+    assert "begun 4 times" in said
+
+
+def test_a_file_of_failures_is_masked_and_harmless(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(
+        ledger, addresses=["jane.doe@example.com"], detail='=HYPERLINK("x") jane.doe@example.com', tenant="=acme"
+    )
+    make_failures(ledger, cause="bbbbbbbbbbbb", addresses=["bob@example.com"])
+    file = browser.get(f"{PAGE}.csv?group={CAUSE}")
+    assert file.mimetype == "text/csv"
+    lines = file.text.lstrip("\ufeff").splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith(f"{delivery_id(send.id, 1)},j***@e***.com,'=acme,")
+    assert "jane.doe" not in file.text
+    assert ",=" not in file.text
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["status=nonsense", "group=x", "send=1", "channel=fax", "who=abc", "since=yesterday", "since=2026-01-01",
+     "before=x", "first=0"],
+)  # fmt: skip
+def test_a_filter_that_says_nothing_is_told_and_reads_nothing(browser: Browser, query: str) -> None:
+    answer = browser.get(f"{PAGE}/list?{query}")
+    assert answer.status_code == 400
+    assert "The filter does not say what is meant" in answer.text
+
+
+def test_a_reader_sees_the_actions_shut_with_the_reason(app: Flask, ledger: Ledger) -> None:
+    make_failures(ledger)
+    page = Browser(app, role=Role.READ).get(f"{PAGE}/groups/{CAUSE}").text
+    assert "operations/new?" not in page
+    assert 'aria-disabled="true" title="You are signed in to read' in page
+
+
+def test_without_postgres_the_last_counts_are_shown_as_old(make_app: Any, ledger: Ledger, redis_url: str) -> None:
+    make_failures(ledger, count=3)
+    browser = Browser(make_app(redis_url=redis_url))
+    assert "3 dead-lettered" in text_of(browser.get(PAGE))
+
+
+def group_row(page: str, title: str) -> str:
+    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    return next(row for row in rows if 'class="group-title"' in row and title in row)
