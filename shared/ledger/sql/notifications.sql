@@ -40,7 +40,7 @@ UPDATE digest_channel SET detected_at = now(), baselined_at = coalesce(baselined
 
 -- name: select_open_digests
 -- Messages of a channel whose outcome is not known: `held` by a call under way, else to be repeated when `due`.
-SELECT id, created_at, left_count, taken_over, maybe_known OR status = 'calling',
+SELECT id, created_at, left_count, taken_over + (status = 'calling')::int, maybe_known OR status = 'calling',
        coalesce(leased_until > now(), false) AS held, coalesce(next_attempt_at <= now(), true) AS due
 FROM digest
 WHERE channel_id = %(channel_id)s AND status IN ('calling', 'frozen')
@@ -100,7 +100,7 @@ WHERE id = ANY (%(ids)s::bigint[]) AND final_at IS NULL AND dispatch_batch_id IS
 -- A call's outcome. Fence: the claim. Nothing is returned where the message is another dispatcher's by now.
 UPDATE digest
 SET status = %(status)s, claim_id = NULL, leased_until = NULL, outcome = %(outcome)s, detail = %(detail)s,
-    reference = %(reference)s, maybe_known = maybe_known OR %(status)s = 'frozen',
+    reference = %(reference)s, maybe_known = maybe_known OR %(status)s = 'frozen', taken_over = 0,
     next_attempt_at = CASE WHEN %(status)s = 'frozen' THEN %(next_attempt_at)s::timestamptz END,
     ended_at = CASE WHEN %(status)s <> 'frozen' THEN now() END
 WHERE id = %(id)s AND claim_id = %(claim_id)s AND status = 'calling'
