@@ -5,7 +5,7 @@ import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flask import Flask, url_for
+from flask import Flask, Response, request, url_for
 
 from admin.monitoring.drawing import bar, sparkline
 from shared.domain import words
@@ -74,3 +74,11 @@ def install(app: Flask) -> None:
     )
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
+    app.after_request(_keep_static)
+
+
+def _keep_static(response: Response) -> Response:
+    # Its address names its contents (`asset`), so it never changes.
+    if request.endpoint == "static" and "v" in request.args:
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+    return response
