@@ -51,13 +51,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Warning:  # noqa: A001  # the word of the pages
-    """One fact that somebody should know, with its number; `since` is an ISO moment or None."""
+    """One fact that somebody should know, with its number. `since` and `keeps` are those of its finding."""
 
     rule: str
     severity: Severity
     text: str
     since: str | None
     panel: Panel
+    keeps: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """As the snapshot carries it."""
@@ -228,7 +229,7 @@ def judge(document: Mapping[str, Any], thresholds: Thresholds, now: datetime) ->
     """
     facts = Facts(document, now)
     found = [
-        Warning(rule.name, finding.severity or rule.severity, finding.text, finding.since, rule.panel)
+        Warning(rule.name, finding.severity or rule.severity, finding.text, finding.since, rule.panel, finding.keeps)
         for rule in RULES
         for finding in rule.find(facts, thresholds)
     ]
@@ -243,7 +244,7 @@ def verdict(warnings: Sequence[Warning]) -> dict[str, Any]:
     """
     telling = {rule.name for rule in RULES if rule.verdict}
     for warning in warnings:
-        if warning.severity == "critical" or warning.rule in telling:
+        if warning.severity == "critical" or (warning.rule in telling and warning.keeps):
             return {"text": warning.text, "severity": warning.severity, "since": warning.since}
     return {"text": SENDING_NORMALLY, "severity": "ok", "since": None}
 

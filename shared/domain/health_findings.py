@@ -21,11 +21,16 @@ _NEWS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a rule found. `since` is an ISO moment, None where nobody knows. None: the rule's severity."""
+    """
+    One thing that a rule found. `since` is an ISO moment, None where nobody knows; severity None is the rule's.
+
+    `keeps`: something waits for it now; what keeps nothing from going is a warning and never the verdict.
+    """
 
     text: str
     since: str | None = None
     severity: Severity | None = None
+    keeps: bool = True
 
 
 def store_away(facts: Facts, store: str, text: str) -> Iterator[Finding]:
@@ -138,9 +143,8 @@ def provider_held(facts: Facts, _: Thresholds) -> Iterator[Finding]:
             channels = {served["channel"] for served in row["serves"]}
             count = facts.waiting_for(row)
             waiting = f"{messages_word(channels, count)} {is_are(count)} waiting"
-            yield Finding(
-                f"{_provider(row)} held by {hold['by']} ({_clipped(hold['reason'])}): {waiting}.", hold["since"]
-            )
+            text = f"{_provider(row)} held by {hold['by']} ({_clipped(hold['reason'])}): {waiting}."
+            yield Finding(text, hold["since"], keeps=count > 0)
 
 
 def queue_paused(facts: Facts, _: Thresholds) -> Iterator[Finding]:
@@ -149,7 +153,7 @@ def queue_paused(facts: Facts, _: Thresholds) -> Iterator[Finding]:
         count = sum(work["due"] for work in facts.rows("work", "due") if work["queue"] == name)
         waiting = f"{count:,} {is_are(count)} waiting"
         text = f"Queue `{name}` paused by {pause['by']} ({_clipped(pause['reason'])}): {waiting}."
-        yield Finding(text, pause["since"])
+        yield Finding(text, pause["since"], keeps=count > 0)
 
 
 def failure_ratio_high(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
@@ -198,8 +202,8 @@ def arriving_faster(facts: Facts, _: Thresholds) -> Iterator[Finding]:
 
 def _provider(row: Mapping[str, Any]) -> str:
     channels = sorted({served["channel"] for served in row["serves"]})
-    word = channel_word(channels[0]) if len(channels) == 1 else "The"
-    return f"{word} provider {row['provider']}"
+    name = f"provider {row['provider']}"
+    return f"{channel_word(channels[0])} {name}" if len(channels) == 1 else name.capitalize()
 
 
 def _clipped(text: str) -> str:

@@ -89,7 +89,7 @@ def test_a_provider_is_held_with_a_reason_shown_with_who_and_why_and_released(br
     assert holds(ledger) == [("sandbox", "kim", "they asked us to")]
     said = text_of(browser.get(PAGE))
     assert "held by kim: they asked us to" in said, "whoever did it sees it at once"
-    assert "The provider sandbox held by kim (they asked us to): 30 messages are waiting." in said
+    assert "Provider sandbox held by kim (they asked us to): 30 messages are waiting." in said
     assert "Held by kim" in text_of(browser.get(RELEASE))
     assert browser.post(RELEASE).status_code == 302
     assert holds(ledger) == []

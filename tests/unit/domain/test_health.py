@@ -337,6 +337,14 @@ def test_the_worst_cause_is_said_first_and_what_says_nothing_of_sending_is_no_ve
     assert health.verdict(warnings)["text"].startswith("E-mail provider ches circuit open for 20 min")
 
 
+def test_what_keeps_nothing_from_going_is_a_warning_and_not_the_verdict() -> None:
+    document = changed(work={"pauses": [{"queue": "sms", "by": "kim", "reason": "x", "since": ago(hours=1)}]})
+    assert [warning.rule for warning in judged(document)] == ["QueuePaused"]
+    assert health.verdict(judged(document))["text"] == "Sending normally."
+    document["sections"]["work"]["data"]["due"] = [due("sms")]
+    assert health.verdict(judged(document))["text"] == "Queue `sms` paused by kim (x): 312 are waiting."
+
+
 def test_sections_that_are_not_fresh_say_nothing_beside_their_age() -> None:
     document = healthy()
     for entry in document["sections"].values():
