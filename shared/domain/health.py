@@ -12,6 +12,7 @@ from functools import partial
 from string import Template
 from typing import Any, Literal
 
+from shared.domain import health_digests as digests
 from shared.domain import health_findings as flow
 from shared.domain import health_states as states
 from shared.domain.health_facts import Facts, Thresholds
@@ -19,7 +20,17 @@ from shared.domain.health_findings import Finding, Severity
 
 #: Where a warning leads: the page of a panel is the page helper's to know.
 Panel = Literal[
-    "foundations", "providers", "queues", "workers", "recovery", "redis", "channels", "failures", "sends", "last_hour"
+    "foundations",
+    "providers",
+    "queues",
+    "workers",
+    "recovery",
+    "redis",
+    "channels",
+    "failures",
+    "sends",
+    "last_hour",
+    "digests",
 ]
 
 
@@ -212,6 +223,18 @@ RULES: tuple[Rule, ...] = (
         "ClockSkew", "warning", "foundations", states.clock_skew,
         "Clocks differ: times on the pages and due times mislead.",
         Alert("abs(tidings_clock_skew_seconds) > $clock_skew_s", "5m"),
+        verdict=False,
+    ),
+    Rule(
+        "DigestChannelRefuses", "warning", "digests", digests.channel_refuses,
+        "An endpoint refuses us as its channel is set up: what is to be told waits, and costs no attempt.",
+        Alert("tidings_digest_channel_not_configured == 1", "15m"),
+        verdict=False,
+    ),
+    Rule(
+        "RetentionLate", "warning", "recovery", digests.retention_late,
+        "What is old is not removed: the ledger grows.",
+        Alert("tidings_retention_unfinished_seconds > 86400", "0m"),
         verdict=False,
     ),
 )  # fmt: skip

@@ -11,11 +11,12 @@ import pytest
 
 from admin.cli.alert_rules_page import alert_rules_page, anchor
 from admin.cli.grafana_page import grafana_page
+from admin.monitoring import digest_section
 from admin.monitoring.metric_families import FAMILIES
 from shared.domain.health import RULES, alert_expression
 from shared.domain.health_facts import Facts, Thresholds
 from tests.support.processes import CHECKOUT
-from tests.unit.domain.test_health import NOW, account, healthy, provider
+from tests.unit.domain.test_health import NOW, account, digest_channel, healthy, ok, provider, retention
 
 _WORDS = re.compile(r"\btidings_[a-z_]+\b")
 
@@ -40,10 +41,12 @@ def document() -> dict[str, Any]:
     kinds = [{"kind": "batch", "found": 1, "retried": 1, "requeued": 0, "given_up": 0}]
     found["sections"]["recovery"]["data"]["kinds"] = kinds
     found["sections"]["redis"]["data"] |= {"clients": 3, "rejected_connections": 0}
+    found["sections"]["digests"] = ok(channels=[digest_channel()], counts=[], retention=retention(ended_at=None))
     return {**found, "warnings": []}
 
 
 def samples() -> set[str]:
+    assert digest_section.families in FAMILIES
     facts = Facts(document(), NOW)
     return {sample.name for family in FAMILIES for metric in family(facts) for sample in metric.samples}
 

@@ -55,6 +55,15 @@ def worker(**more: Any) -> dict[str, Any]:
     return {**row, **more}
 
 
+def digest_channel(**more: Any) -> dict[str, Any]:
+    row = {"name": "ops", "enabled": True, "waiting": 3, "not_configured": None, "not_configured_at": None}
+    return {**row, **more}
+
+
+def retention(**more: Any) -> dict[str, Any]:
+    return {"started_at": ago(hours=25), "ended_at": ago(hours=24), "error": None, **more}
+
+
 def channel(name: str = "email", **more: int) -> dict[str, Any]:
     names = ("sent_3m", "failed_3m", "sent_15m", "failed_15m", "dead_lettered_15m")
     return {"channel": name, **dict.fromkeys(names, 0), **more}
@@ -104,6 +113,12 @@ def old(**age: float) -> dict[str, Any]:
 
 def judged(document: dict[str, Any]) -> list[health.Warning]:
     return health.judge(document, LIMITS, NOW)
+
+
+def with_digests(**data: Any) -> dict[str, Any]:
+    document = healthy()
+    document["sections"]["digests"] = ok(**data)
+    return document
 
 
 #: rule, a document in which it speaks, words of what it says, and one at the other side of the threshold
@@ -269,6 +284,18 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         changed(postgres={"skew_s": 45.0}),
         "The clock of Postgres is 45 s ahead of that of the web process.",
         changed(redis={"skew_s": -29.0}),
+    ),
+    (
+        "DigestChannelRefuses",
+        with_digests(channels=[digest_channel(not_configured="webhook_404: gone.", not_configured_at=ago(hours=1))]),
+        "Digest channel ops is not set up right: webhook_404: gone; 3 wait.",
+        with_digests(channels=[digest_channel(), digest_channel(enabled=False, not_configured="x")]),
+    ),
+    (
+        "RetentionLate",
+        with_digests(retention=retention(ended_at=None, error="interrupted: OperationalError")),
+        "Retention has not come to its end for 1 day (interrupted: OperationalError)",
+        with_digests(retention=retention()),
     ),
 ]  # fmt: skip
 

@@ -1,0 +1,31 @@
+"""What is wrong with digests and with retention. Pure."""
+
+from collections.abc import Iterator
+
+from shared.domain.health_facts import Facts, Thresholds
+from shared.domain.health_findings import Finding
+from shared.domain.words import duration
+
+#: Seconds; a day's retention that takes longer does not keep up, or does not get through.
+_RETENTION_LATE_S = 24 * 3600.0
+
+
+def channel_refuses(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:
+    """Digest channels whose endpoint refuses us as they are set up: what is to be told waits."""
+    for channel in facts.rows("digests", "channels"):
+        if channel["enabled"] and channel["not_configured"] is not None:
+            text = f"Digest channel {channel['name']} is not set up right: {channel['not_configured']}"
+            yield Finding(f"{text.rstrip('.')}; {channel['waiting']:,} wait.", channel["not_configured_at"])
+
+
+def retention_late(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:
+    """A day's retention that does not come to its end."""
+    run = facts.data("digests").get("retention")
+    if not run or run["ended_at"] is not None:
+        return
+    age_s = facts.age_s(run["started_at"]) or 0.0
+    if age_s > _RETENTION_LATE_S:
+        why = f" ({run['error']})" if run["error"] else ""
+        yield Finding(
+            f"Retention has not come to its end for {duration(age_s)}{why}; the ledger grows.", run["started_at"]
+        )

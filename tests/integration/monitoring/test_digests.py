@@ -1,0 +1,85 @@
+"""Digests on the Overview and in the metrics: as the ledger has them, without a secret."""
+
+from shared.domain.digest_retry import judge
+from shared.domain.digests import Severity
+from shared.domain.outcome import Accepted, Configuration, Scope, Transient
+from shared.domain.retry import RetryPolicy
+from shared.ledger import digest_channels, notifications, retention
+from shared.ledger.db import Ledger
+from tests.integration.monitoring.conftest import MakeApp
+from tests.integration.monitoring.test_metrics import one, read
+from tests.support.browser import Browser
+from tests.support.digests import event, make_channel, post
+
+
+def tell(ledger: Ledger, channel: int, outcome: Accepted | Transient | Configuration) -> None:
+    with ledger.transaction() as connection:
+        taken = digest_channels.take(connection, channel)
+        assert taken is not None
+        notifications.detect(connection, channel)
+        claimed = notifications.claim(connection, taken, lease_s=60)
+        assert claimed is not None
+        judged = judge(outcome, claimed.digest.items, RetryPolicy(max_attempts=2), now=taken.now)
+        notifications.record(connection, claimed, judged, outcome="x", error=None)
+        if judged.refused:
+            digest_channels.note_refused(connection, channel, reason="webhook_404: gone", recheck_s=300)
+        else:
+            digest_channels.note_sent(connection, channel)
+
+
+def test_the_metrics_are_the_ledger_s(make_app: MakeApp, ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook?key=secret-part")
+    post(ledger, event("a"), event("b", kind="cve", severity=Severity.CRITICAL))
+    tell(ledger, channel, Accepted(None))
+    post(ledger, "c")
+    for _ in range(2):
+        with ledger.transaction() as connection:
+            connection.execute("UPDATE notification SET next_attempt_at = now() WHERE final_at IS NULL")
+        tell(ledger, channel, Transient(Scope.PROVIDER, "x"))
+    post(ledger, "d", "e")
+    tell(ledger, channel, Configuration(Scope.PROVIDER, "x"))
+    samples = read(make_app())
+    assert one(samples, "tidings_notifications_sent_total", channel="ops", kind="update") == 1
+    assert one(samples, "tidings_notifications_sent_total", channel="ops", kind="cve") == 1
+    failed = "tidings_notifications_failed_total"
+    assert one(samples, failed, channel="ops", kind="update", reason="transient") == 1
+    assert one(samples, failed, channel="ops", kind="update", reason="dead_lettered") == 1
+    assert one(samples, "tidings_notifications_pending") == 2
+    assert one(samples, "tidings_digest_channel_not_configured", channel="ops") == 1
+    assert one(samples, "tidings_warnings", rule="DigestChannelRefuses") == 1
+
+
+def test_the_counts_outlive_what_they_counted(make_app: MakeApp, ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    post(ledger, "a")
+    tell(ledger, channel, Accepted(None))
+    with ledger.transaction() as connection:
+        digest_channels.remove(connection, channel)
+    samples = read(make_app())
+    assert one(samples, "tidings_notifications_sent_total", channel="ops", kind="update") == 1
+    assert one(samples, "tidings_notifications_pending") == 0
+
+
+def test_the_overview_shows_what_waits_and_no_secret(make_app: MakeApp, ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook?key=secret-part")
+    post(ledger, "a", "b")
+    tell(ledger, channel, Transient(Scope.PROVIDER, "x"))
+    browser = Browser(make_app())
+    page = browser.get("/admin/monitoring").get_data(as_text=True)
+    assert "ops" in page
+    document = browser.get("/admin/monitoring/queues").get_data(as_text=True)
+    assert '"backing_off_until"' in document
+    for text in (page, document):
+        assert "secret-part" not in text
+        assert "whsec_" not in text
+
+
+def test_a_retention_that_does_not_end_is_measured(make_app: MakeApp, ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        run = retention.take(connection, worker="w", every_s=1, silent_s=1)
+        assert run is not None
+        connection.execute("UPDATE retention_run SET started_at = now() - interval '2 days'")
+    assert one(read(make_app()), "tidings_retention_unfinished_seconds") > 170_000
+    with ledger.transaction() as connection:
+        retention.note(connection, run, removed={"deliveries": 3}, longest_ms=5, over=True)
+    assert one(read(make_app()), "tidings_retention_unfinished_seconds") == 0
