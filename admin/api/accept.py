@@ -262,6 +262,7 @@ def enqueue_ingest(services: Services, send_id: UUID) -> None:
     """Ask for the fan-out of what is committed; without Redis the ledger's finders do it later."""
     try:
         services.jobs.ingest(send_id)
+        services.doorbell.ring("channels", "sends", "last_hour")
     except redis.RedisError as error:
         # It is owed all the same: the ledger's finder of pending sends takes it up.
         _log.warning("ingest_not_enqueued", extra={"send_id": str(send_id), "error": type(error).__name__})

@@ -128,7 +128,7 @@ def queue_rows(view: View) -> Mapping[str, object]:
                 "due": sum(work["due"] for work in works),
                 "oldest_due_at": min((work["oldest_due_at"] for work in works), default=None),
                 "word": word,
-                "kind": _QUEUE_KINDS[word],
+                "kind": "off" if word == "no worker" and not row["no_worker_since"] else _QUEUE_KINDS[word],
                 "why": _why_queue(row, pause, facts),
                 "pause": pause,
                 "may_pause": row["queue"] in PAUSABLE,

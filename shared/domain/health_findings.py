@@ -17,6 +17,8 @@ from shared.domain.words import duration
 Severity = Literal["critical", "warning"]
 #: Seconds without a message taken below which that would be no news.
 _NEWS_S = 60.0
+#: Seconds that a queue on which nothing waits may be without a worker: a deploy ends one and starts another.
+_CHANGE_OF_GUARD_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         works = [work for work in facts.due() if work["queue"] == queue["queue"]]
         if works:
             yield _due_without_worker(facts, queue, works)
-        elif queue["ready"] or queue.get("no_worker_since"):
+        elif queue["ready"] or (facts.age_s(queue.get("no_worker_since")) or 0.0) > _CHANGE_OF_GUARD_S:
             idle.append(queue)
     if idle:
         names = " and ".join(f"`{queue['queue']}`" for queue in idle)
@@ -77,7 +79,7 @@ def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         waits = f"{ready:,} message{' waits' if ready == 1 else 's wait'}" if ready else "nothing waits there now"
         since = min((queue["no_worker_since"] for queue in idle if queue.get("no_worker_since")), default=None)
         text = f"No running worker on queue{'s' if len(idle) > 1 else ''} {names}; {waits}."
-        yield Finding(text, since, "critical" if ready else "warning")
+        yield Finding(text, since, "critical" if ready else "warning", keeps=ready > 0)
 
 
 def _due_without_worker(facts: Facts, queue: Mapping[str, Any], works: Sequence[Mapping[str, Any]]) -> Finding:

@@ -94,6 +94,7 @@ class DueWork:
         """Scheduled sends whose time has come; their chains are started by the last step."""
         with self._runtime.ledger.autocommit() as connection:
             for send_id in chains.start_scheduled(connection):
+                self._runtime.doorbell.ring("sends", "channels")
                 _log.info("send_started", extra={"send_id": str(send_id)})
 
     def free_abandoned(self) -> None:
@@ -106,6 +107,7 @@ class DueWork:
                     counts = self._counts[kind_of_work(batch.lane)]
                     counts.found += 1
                     counts.retried += 1
+                    self._runtime.doorbell.ring("recovery", "sends")
                     _log.warning(
                         "batch_freed",
                         extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no, "unsure": parked},
@@ -115,6 +117,8 @@ class DueWork:
         """What cancelled and expired sends still owe, a bounded number of batches per send and tick."""
         with self._runtime.ledger.autocommit() as connection:
             stopped = batches.find_to_sweep(connection, limit=_PAGE)
+        if stopped:
+            self._runtime.doorbell.ring("sends", "channels")
         for send_id, status in stopped:
             with self._runtime.ledger.transaction() as connection:
                 if status is DeliveryStatus.EXPIRED:
@@ -128,6 +132,7 @@ class DueWork:
         with self._runtime.ledger.autocommit() as connection:
             for send_id in chains.find_finished(connection, limit=_PER_TICK):
                 chains.complete(connection, send_id)
+                self._runtime.doorbell.ring("sends")
 
     def start_chains(self) -> None:
         """A chain for every channel of a send with due batches, unless its provider is held back."""

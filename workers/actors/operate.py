@@ -34,6 +34,7 @@ class Operate:
         while not self._runtime.draining and time.monotonic() < until:
             try:
                 if self.work_once():
+                    self._runtime.doorbell.ring("failures", "operation", "operations", "sends", "channels")
                     continue
                 with self._runtime.ledger.autocommit() as connection:
                     wait_s = operations.next_in_s(connection)

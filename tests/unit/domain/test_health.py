@@ -151,7 +151,8 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
                 queues={"queues": [queue("email", no_worker_since=ago(minutes=1)), queue("ops", ready=2),
                                    queue("sms")]}),
         "No running worker on queues `email` and `ops`; 2 messages wait.",
-        changed(queues={"queues": [queue("email"), queue("sms")]}),
+        changed(workers={"workers": [worker(state="draining")]}, work={"due": []},
+                queues={"queues": [queue("email", no_worker_since=ago(seconds=20)), queue("sms")]}),
     ),
     (
         "NothingMoving",
