@@ -26,13 +26,16 @@ class Books(BaseModel):
     """
     Where every accepted delivery of a channel is.
 
-    accepted = sent + failed + dead_lettered + suppressed + cancelled + expired + unsure + owed, at every moment.
+    accepted = sent + failed + dead_lettered + discarded + suppressed + cancelled + expired + unsure + owed, always.
     """
 
     accepted: int
     sent: int
     failed: int
     dead_lettered: int
+    discarded: int = Field(
+        description="Failed, dead-lettered or unsure, and given up by an operator; counted here alone."
+    )
     suppressed: int
     cancelled: int
     expired: int

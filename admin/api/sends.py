@@ -248,6 +248,7 @@ def _view(send: sends.Send) -> SendView:
                 sent=books.sent,
                 failed=books.failed,
                 dead_lettered=books.dead_lettered,
+                discarded=books.discarded,
                 suppressed=books.suppressed,
                 cancelled=books.cancelled,
                 expired=books.expired,

@@ -42,7 +42,7 @@ WORDS = {
 @click.option("--send", "send_id", metavar="ID", type=SendId(), help="One send, checked row by row.")
 def books(send_id: str | None) -> None:
     """
-    Show that accepted = sent + failed + dead-lettered + suppressed + cancelled + expired + unsure + owed.
+    Show that accepted = sent + failed + dead-lettered + discarded + suppressed + cancelled + expired + unsure + owed.
 
     What is owed is split by where it is and what it waits for. Ends with 1, naming sends and deliveries, when
     anything is unaccounted for.

@@ -7,7 +7,7 @@ from admin.cli.screen import cell
 from admin.cli.table import as_table
 
 #: In the order of the balance: accepted = all that follow.
-COLUMNS = ("sent", "failed", "dead_lettered", "suppressed", "cancelled", "expired", "unsure", "owed")
+COLUMNS = ("sent", "failed", "dead_lettered", "discarded", "suppressed", "cancelled", "expired", "unsure", "owed")
 _CHANNELS = {"email": "e-mail", "sms": "SMS"}
 
 
@@ -29,9 +29,12 @@ def is_over(send: Mapping[str, Any]) -> bool:
 def books_table(send: Mapping[str, Any]) -> str:
     """The books per channel, with a line for any difference; columns that are 0 everywhere are left out."""
     books = {_CHANNELS.get(channel, channel): counts for channel, counts in send["books"].items()}
-    shown = [name for name in COLUMNS if name in {"sent", "owed"} or any(counts[name] for counts in books.values())]
+    # An older service knows fewer columns.
+    shown = [name for name in COLUMNS if name in {"sent", "owed"} or any(c.get(name) for c in books.values())]
     head = ("channel", "accepted", *(name.replace("_", " ") for name in shown))
-    rows = [(channel, counts["accepted"], *(counts[name] for name in shown)) for channel, counts in books.items()]
+    rows = [
+        (channel, counts["accepted"], *(counts.get(name, 0) for name in shown)) for channel, counts in books.items()
+    ]
     lost = sum(counts["unaccounted"] for counts in books.values())
     return as_table(head, rows) + (
         f"\nUNACCOUNTED: {lost:,}. This is a fault of Tidings; please report it." if lost else ""

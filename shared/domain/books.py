@@ -42,7 +42,8 @@ class ChannelBooks:
     Where every accepted delivery of a channel is; `waiting` is the row status `owed`, `unsure` counts parked ones.
 
     `later` of the waiting are in batches whose time is to come, the first at `next_at`. Once retention has removed the
-    batches, the totals written down when the send was finished stand in.
+    batches, the totals written down when the send was finished stand in. `discarded` are those of the failed,
+    dead-lettered and unsure that a person gave up; they are counted there and nowhere else.
     """
 
     accepted: int
@@ -57,18 +58,22 @@ class ChannelBooks:
     suppressed: int = 0
     cancelled: int = 0
     expired: int = 0
+    discarded: int = 0
     later: int = 0
     next_at: datetime | None = None
 
     @classmethod
     def read(cls, accepted: int, counts: Mapping[str, Any]) -> Self:
         """From the ledger's JSON; what it does not name is 0."""
-        known = {field.name for field in fields(cls)} - {"accepted", "next_at"}
+        known = {field.name for field in fields(cls)} - {"accepted", "next_at", "discarded"}
         next_at = counts.get("next_at")
+        read = {name: int(count) for name, count in counts.items() if name in known}
+        given_up = {name: int(counts.get(f"discarded_{name}", 0)) for name in ("failed", "dead_lettered", "unsure")}
         return cls(
             accepted=accepted,
             next_at=datetime.fromisoformat(next_at) if next_at else None,
-            **{name: int(count) for name, count in counts.items() if name in known},
+            discarded=sum(given_up.values()),
+            **read | {name: read[name] - count for name, count in given_up.items() if count},
         )
 
     @property
@@ -79,9 +84,8 @@ class ChannelBooks:
     @property
     def settled(self) -> int:
         """Everything that leaves its state only by a person or by late proof."""
-        return (
-            self.sent + self.failed + self.dead_lettered + self.unsure + self.suppressed + self.cancelled + self.expired
-        )
+        failed = self.failed + self.dead_lettered + self.unsure + self.discarded
+        return self.sent + failed + self.suppressed + self.cancelled + self.expired
 
     @property
     def unaccounted(self) -> int:

@@ -15,7 +15,10 @@ SELECT s.mode, a.key AS channel, s.status, sum(a.value::bigint)::bigint AS accep
            'suppressed', coalesce(sum(coalesce(c.suppressed, (s.settled_counts -> a.key ->> 'suppressed')::bigint)), 0),
            'cancelled', coalesce(sum(coalesce(c.cancelled, (s.settled_counts -> a.key ->> 'cancelled')::bigint)), 0),
            'expired', coalesce(sum(coalesce(c.expired, (s.settled_counts -> a.key ->> 'expired')::bigint)), 0),
-           'later', coalesce(sum(c.later), 0)) AS counts
+           'later', coalesce(sum(c.later), 0),
+           'discarded_failed', coalesce(sum(g.failed), 0),
+           'discarded_dead_lettered', coalesce(sum(g.dead_lettered), 0),
+           'discarded_unsure', coalesce(sum(g.unsure), 0)) AS counts
 FROM send s
 CROSS JOIN LATERAL jsonb_each_text(s.accepted) AS a
 LEFT JOIN LATERAL (
@@ -34,6 +37,12 @@ LEFT JOIN LATERAL (
            min(due_at) FILTER (WHERE holder IS NULL AND due_at > now()) AS next_at
     FROM batch WHERE batch.send_id = s.id AND batch.channel = a.key
 ) AS c ON true
+LEFT JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE f.status = 'failed') AS failed,
+           count(*) FILTER (WHERE f.status = 'dead_lettered') AS dead_lettered,
+           count(*) FILTER (WHERE f.status = 'unsure') AS unsure
+    FROM failure f WHERE f.send_id = s.id AND f.channel = a.key AND f.discarded_at IS NOT NULL
+) AS g ON true
 WHERE %(send_id)s::uuid IS NULL OR s.id = %(send_id)s
 GROUP BY s.mode, a.key, s.status
 ORDER BY s.mode, a.key, s.status

@@ -73,7 +73,13 @@ SELECT send_id, channel, jsonb_build_object(
            'waiting', sum(owed), 'sending', sum(sending), 'retrying', sum(retrying), 'proving', sum(proving),
            'sent', sum(sent), 'failed', sum(failed), 'dead_lettered', sum(dead_lettered),
            'unsure', sum(unsure - proving), 'suppressed', sum(suppressed), 'cancelled', sum(cancelled),
-           'expired', sum(expired))
+           'expired', sum(expired)) || (
+               SELECT jsonb_build_object(
+                   'discarded_failed', count(*) FILTER (WHERE f.status = 'failed'),
+                   'discarded_dead_lettered', count(*) FILTER (WHERE f.status = 'dead_lettered'),
+                   'discarded_unsure', count(*) FILTER (WHERE f.status = 'unsure'))
+               FROM failure f
+               WHERE f.send_id = batch.send_id AND f.channel = batch.channel AND f.discarded_at IS NOT NULL)
 FROM batch
 WHERE send_id = ANY (%(send_ids)s)
 GROUP BY send_id, channel

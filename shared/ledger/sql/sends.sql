@@ -12,7 +12,13 @@ SELECT send.id, send.name, send.status, send.mode, send.lane, send.accepted, sen
                    'proving', sum(proving), 'suppressed', sum(suppressed), 'cancelled', sum(cancelled),
                    'expired', sum(expired),
                    'later', sum(CASE WHEN holder IS NULL AND due_at > now() THEN owed ELSE 0 END),
-                   'next_at', min(due_at) FILTER (WHERE holder IS NULL AND due_at > now())) AS counts
+                   'next_at', min(due_at) FILTER (WHERE holder IS NULL AND due_at > now())) || (
+                   SELECT jsonb_build_object(
+                       'discarded_failed', count(*) FILTER (WHERE f.status = 'failed'),
+                       'discarded_dead_lettered', count(*) FILTER (WHERE f.status = 'dead_lettered'),
+                       'discarded_unsure', count(*) FILTER (WHERE f.status = 'unsure'))
+                   FROM failure f
+                   WHERE f.send_id = send.id AND f.channel = batch.channel AND f.discarded_at IS NOT NULL) AS counts
                FROM batch WHERE batch.send_id = send.id GROUP BY channel
            ) AS per
        ) AS counts
