@@ -12,14 +12,14 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Blueprint, Response, abort, render_template, request
-from sqlalchemy import case, func, select
+from sqlalchemy import and_, case, func, select
 
 from admin.extensions import db
 from admin.monitoring.access import PAGE_POLICY, reads
 from shared.domain.idn import readable
 from shared.domain.masking import mask_address, mask_text
 from shared.domain.sms_text import SegmentCount, segments
-from shared.ledger.models import SandboxMessage
+from shared.ledger.models import Delivery, SandboxMessage
 from shared.settings import Settings
 
 #: Messages of one page of the list.
@@ -27,6 +27,8 @@ PAGE_SIZE = 50
 #: Characters of a message's beginning in the list.
 _PREVIEW_LENGTH = 140
 _LARGEST_ID = 2**63 - 1
+#: The delivery that a message is.
+_IS_OF = and_(Delivery.send_id == SandboxMessage.send_id, Delivery.row_no == SandboxMessage.row_no)
 
 #: As every page, and a frame for the HTML part of a letter.
 _PAGE_POLICY = f"{PAGE_POLICY}; frame-src 'self'"
@@ -46,6 +48,7 @@ class Line:
     to: str
     title: str
     preview: str
+    reference: str
     received_at: datetime
 
 
@@ -74,7 +77,10 @@ def blueprint(settings: Settings) -> Blueprint:
     def message(message_id: int) -> str:
         found = _message(message_id)
         counted: SegmentCount | None = segments(found.text or "") if found.channel == "sms" else None
-        return _page("message.html", message=found, segments=counted, address=_both_forms(found.address))
+        return _page(
+            "message.html", message=found, segments=counted, address=_both_forms(found.address),
+            reference=_reference(found),
+        )  # fmt: skip
 
     @pages.get("/<int:message_id>/html")
     @reads
@@ -93,7 +99,8 @@ def _lines(before: int) -> list[Line]:
     preview = case((is_mail, func.left(func.coalesce(SandboxMessage.text, ""), _PREVIEW_LENGTH)), else_="")
     columns = (SandboxMessage.id, SandboxMessage.channel, SandboxMessage.address, title, preview)
     rows = db.session.execute(
-        select(*columns, SandboxMessage.received_at)
+        select(*columns, SandboxMessage.received_at, Delivery.reference)
+        .outerjoin(Delivery, _IS_OF)
         .where(SandboxMessage.id < before)
         .order_by(SandboxMessage.id.desc())
         .limit(PAGE_SIZE + 1)
@@ -106,9 +113,18 @@ def _lines(before: int) -> list[Line]:
             title=mask_text(row[3]),
             preview=mask_text(row[4]),
             received_at=row[5],
+            reference=mask_text(row[6] or ""),
         )
         for row in rows
     ]
+
+
+def _reference(message: SandboxMessage) -> str:
+    """The tenant's own word for the recipient; nothing once the delivery itself was forgotten."""
+    found = db.session.scalar(
+        select(Delivery.reference).join(SandboxMessage, _IS_OF).where(SandboxMessage.id == message.id)
+    )
+    return found or ""
 
 
 def _message(message_id: int) -> SandboxMessage:

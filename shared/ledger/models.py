@@ -493,7 +493,7 @@ class IdempotencyKey(Base):
 
 
 class SandboxMessage(Base):
-    """What the sandbox provider was given; `key` is the message's idempotency key."""
+    """What the sandbox provider was given; `key` is its idempotency key. A message that is no delivery names none."""
 
     __tablename__ = "sandbox_message"
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
@@ -506,6 +506,8 @@ class SandboxMessage(Base):
     text: Mapped[str | None]
     html: Mapped[str | None]
     received_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    send_id: Mapped[UUID | None]
+    row_no: Mapped[int | None]
 
     __table_args__ = (CheckConstraint(_one_of("channel", Channel), name="channel"), Index(None, "received_at"))
 

@@ -15,7 +15,7 @@ _TRIM = statement("trim_sandbox_messages")
 
 @dataclass(frozen=True, slots=True)
 class SandboxMessage:
-    """One message the sandbox was given."""
+    """One message the sandbox was given; `send_id` and `row_no` are the delivery's, None of what is none."""
 
     key: UUID
     channel: str
@@ -25,6 +25,8 @@ class SandboxMessage:
     subject: str | None
     text: str | None
     html: str | None
+    send_id: UUID | None = None
+    row_no: int | None = None
 
 
 def keep(connection: Connection, messages: Sequence[SandboxMessage]) -> None:
@@ -40,6 +42,8 @@ def keep(connection: Connection, messages: Sequence[SandboxMessage]) -> None:
             "subjects": [m.subject for m in messages],
             "texts": [m.text for m in messages],
             "htmls": [m.html for m in messages],
+            "sends": [m.send_id for m in messages],
+            "rows": [m.row_no for m in messages],
         },
     )
 

@@ -13,6 +13,7 @@ from shared.coordination.doorbell import Doorbell
 from shared.coordination.guard import Guards
 from shared.coordination.heartbeat import alive, list_workers
 from shared.coordination.slots import reserved_slots
+from shared.domain.ids import IdError, parse_delivery_id
 from shared.domain.retry import RetryPolicy
 from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import queue_for
@@ -188,15 +189,24 @@ class Senders:
 
 
 def _kept(message: Message) -> sandbox.SandboxMessage:
-    if isinstance(message, EmailMessage):
-        return sandbox.SandboxMessage(
-            message.key,
-            "email",
-            message.to,
-            message.sender,
-            message.reply_to,
-            message.subject,
-            message.text,
-            message.html,
-        )
-    return sandbox.SandboxMessage(message.key, "sms", message.to, message.sender, None, None, message.text, None)
+    letter = message if isinstance(message, EmailMessage) else None
+    send_id, row_no = _delivery_of(message)
+    return sandbox.SandboxMessage(
+        key=message.key,
+        channel="email" if letter else "sms",
+        address=message.to,
+        sender=message.sender,
+        reply_to=letter.reply_to if letter else None,
+        subject=letter.subject if letter else None,
+        text=message.text,
+        html=letter.html if letter else None,
+        send_id=send_id,
+        row_no=row_no,
+    )
+
+
+def _delivery_of(message: Message) -> tuple[UUID, int] | tuple[None, None]:
+    try:
+        return parse_delivery_id(message.delivery_id)
+    except IdError:
+        return None, None  # of no send: a digest

@@ -1,8 +1,9 @@
 -- name: keep_sandbox_messages
 -- The sandbox provider keeps what it was given; the same message again is the same row.
-INSERT INTO sandbox_message (key, channel, address, sender, reply_to, subject, text, html)
+INSERT INTO sandbox_message (key, channel, address, sender, reply_to, subject, text, html, send_id, row_no)
 SELECT * FROM unnest(%(keys)s::uuid[], %(channels)s::text[], %(addresses)s::text[], %(senders)s::text[],
-                     %(reply_tos)s::text[], %(subjects)s::text[], %(texts)s::text[], %(htmls)s::text[])
+                     %(reply_tos)s::text[], %(subjects)s::text[], %(texts)s::text[], %(htmls)s::text[],
+                     %(sends)s::uuid[], %(rows)s::int[])
 ON CONFLICT (key) DO NOTHING
 
 -- name: find_sandbox_messages

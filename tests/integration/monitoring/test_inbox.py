@@ -1,13 +1,16 @@
 import re
 from collections.abc import Callable
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from flask import Flask
 
 from admin.monitoring import inbox
+from shared.domain.states import Lane, SendStatus
+from shared.ledger import sandbox
 from shared.ledger.db import Ledger
 from tests.support.browser import Browser
+from tests.support.factories import make_send
 
 HTML = '<p style="color:teal">Hello <b>Ada</b></p><script>document.title = "ran"</script>'
 
@@ -155,3 +158,26 @@ def test_an_international_domain_is_shown_as_people_read_it_beside_the_form_that
     assert "a***@m***.example" in browser.get("/inbox").get_data(as_text=True)
     page = browser.get(f"/inbox/{number}").get_data(as_text=True)
     assert "<dd>ada@münchen.example (ada@xn--mnchen-3ya.example)</dd>" in page
+
+
+def test_the_tenants_reference_stands_beside_each_message_until_its_delivery_is_forgotten(
+    browser: Browser, ledger: Ledger
+) -> None:
+    send = make_send(ledger, count=2, lane=Lane.SINGLE, status=SendStatus.SENDING)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET reference = 'case-' || row_no || ' of ada@example.com'")
+        sandbox.keep(connection, [kept(send.id, 1), kept(send.id, 2), kept(None, None)])
+    page = browser.get("/inbox").text
+    assert [f"case-{n} of " in page for n in (1, 2)] == [True, True]
+    assert "ada@example.com" not in page
+    assert "case-1 of ada@example.com" in browser.get("/inbox/1").text
+    with ledger.autocommit() as connection:
+        connection.execute("DELETE FROM delivery")
+    assert "case-1" not in browser.get("/inbox").text
+    assert browser.get("/inbox/1").status_code == 200
+
+
+def kept(send_id: UUID | None, row_no: int | None) -> sandbox.SandboxMessage:
+    return sandbox.SandboxMessage(
+        uuid4(), "email", "ada@example.com", None, None, "Hello", "Dear Ada", None, send_id, row_no
+    )

@@ -32,6 +32,7 @@ def test_an_accepted_send_is_ingested_sent_and_completed(ledger: Ledger, worker:
     assert send_status(ledger, send.id) == "completed"
     assert scalar(ledger, "SELECT count(*) FROM chain") == 0
     kept = one(ledger, "SELECT * FROM sandbox_message WHERE address = 'person6@example.com'")
+    assert (kept["send_id"], kept["row_no"]) == (send.id, 7)
     assert (kept["subject"], kept["text"]) == ("Hello you", "Dear you, number 7.")
     assert one(ledger, "SELECT settled_counts FROM send")["settled_counts"]["email"]["sent"] == 120
 
