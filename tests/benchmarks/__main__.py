@@ -10,11 +10,14 @@ from tests.benchmarks import machine, page
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.cases.acceptance import accept_100k
 from tests.benchmarks.cases.ceiling import ceiling_asyncio
+from tests.benchmarks.cases.idle import idle_fleet
 from tests.benchmarks.cases.lanes import single_during_bulk
 from tests.benchmarks.cases.memory import redis_1m
 from tests.benchmarks.cases.merge import guards, merge_20k_0ms, merge_200ms
 from tests.benchmarks.cases.peers import peer_bullmq, peer_celery
+from tests.benchmarks.cases.probes import probe_storm
 from tests.benchmarks.cases.reconcile import reconcile_100k
+from tests.benchmarks.cases.recovery import emptied_redis, killed_worker
 from tests.benchmarks.cases.requeue import requeue_100k
 from tests.benchmarks.stage import servers
 
@@ -32,6 +35,10 @@ CASES = {
         redis_1m,
         requeue_100k,
         reconcile_100k,
+        probe_storm,
+        killed_worker,
+        emptied_redis,
+        idle_fleet,
     )
 }
 

@@ -96,11 +96,11 @@ def judge(stage: Stage, *, since: float, unsure: int = 0, in_doubt: int | None =
         assert {name: books[name] for name in by_row} == by_row, (books, by_row)
         assert sum(by_row.values()) == books["accepted"] == len(send.recipients)
         rows.update(by_row)
-    assert_books_balance(stage.ledger)
     found = _figures(stage, rows, since)
+    _judge_provider(stage, found)
+    assert_books_balance(stage.ledger)
     assert rows["unsure"] == unsure, found
     assert rows["sent"] == found.recipients - unsure, (rows, found)
-    _judge_provider(stage, found)
     if in_doubt is not None:
         assert found.unsure_ever <= in_doubt, found
     assert found.most_attempts <= attempts, found
