@@ -21,11 +21,12 @@ from shared.coordination.redis import RedisLink, RedisUnavailable
 from shared.domain.ids import id_of_age
 from shared.domain.signature import failure_signature
 from shared.domain.states import Channel, DeliveryStatus, Mode
-from shared.jobs import Jobs, QueueName
+from shared.jobs import Jobs
 from shared.ledger import batches, books, chains, deliveries, providers, recovery
 from shared.ledger.batches import HUNG, NOBODY, AbandonedBatch
 from shared.ledger.db import POSTGRES_AWAY, Connection, Ledger
-from shared.ledger.recovery import StuckBatch, StuckSend, T, Verdict
+from shared.ledger.recovery import StuckBatch, T, Verdict
+from shared.recovery.fan_out import FanOuts
 from shared.recovery.passes import RunningPass, kind_of_work, only_pass
 from shared.recovery.starting import ChainStarter
 from shared.recovery.waits import Waits
@@ -73,6 +74,7 @@ class Reconciler:
         self._stop = stop
         self._stale_s = settings.delivery_reconcile_stale_ms / 1000
         self._queues = Queues(link, namespace=f"{settings.redis_namespace}:broker")
+        self._fan_outs = FanOuts(self._queues, jobs)
 
     def run_pass(self) -> RunningPass | None:
         """
@@ -131,22 +133,7 @@ class Reconciler:
                     if stuck.kind == "scheduled":
                         running.counts["scheduled"].found += 1
                         running.counts["scheduled"].retried += recovery.start_overdue(connection, stuck.send_id)
-                self._ingest(waiting, running)
-
-    def _ingest(self, waiting: list[StuckSend], running: RunningPass) -> None:
-        """
-        Ask for the fan-out of these sends once more, unless the message that a pass before this one made still waits.
-
-        The first message may wait in a long queue too: then the send is fanned out once, and the other finds it done.
-        """
-        there = self._queues.existing([(QueueName.INGEST.value, str(stuck.send_id)) for stuck in waiting])
-        for stuck in waiting:
-            if (QueueName.INGEST.value, str(stuck.send_id)) in there:
-                continue
-            counts = running.counts["pending" if stuck.kind == "pending" else "ingestion"]
-            counts.found += 1
-            self._jobs.ingest(stuck.send_id, message_id=stuck.send_id)
-            counts.requeued += 1
+                self._fan_outs.ask_again(waiting, running.counts)
 
     def _free_batches(self, running: RunningPass) -> None:
         """Batches of the dead, and of the living that record nothing: calls in flight are unsure, the rest is due."""

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 
 import dramatiq
 import psycopg
@@ -22,6 +23,7 @@ from shared.domain.states import DeliveryStatus
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
 from shared.ledger import batches, chains, operations, recovery
 from shared.ledger.db import POSTGRES_AWAY
+from shared.recovery.fan_out import FanOuts
 from shared.recovery.holds import Holds
 from shared.recovery.passes import as_json, kind_of_work, no_counts
 from shared.recovery.starting import ChainStarter
@@ -45,6 +47,7 @@ class DueWork:
         self._jobs = jobs
         queues = Queues(runtime.link, namespace=f"{runtime.settings.redis_namespace}:broker")
         self._chains = ChainStarter(runtime.ledger, queues, jobs, runtime.settings)
+        self._fan_outs = FanOuts(queues, jobs)
         self._holds = Holds(runtime.ledger.transaction, runtime.link, runtime.settings)
 
         self._counts = no_counts()
@@ -60,6 +63,7 @@ class DueWork:
     def _do_steps(self) -> None:
         steps: list[Callable[[], object]] = [
             self.mirror_holds,
+            self.fan_out_again,
             self.start_scheduled,
             self.free_abandoned,
             self.sweep_stopped,
@@ -72,7 +76,7 @@ class DueWork:
                 return
             try:
                 step()
-            except (*POSTGRES_AWAY, RedisUnavailable) as error:
+            except (*POSTGRES_AWAY, RedisUnavailable, redis.RedisError) as error:
                 _log.warning("due_work_step_failed", extra={"step": step.__name__, "error": type(error).__name__})
             except psycopg.Error:
                 # One send that breaks a constraint must not keep every other send from its chains.
@@ -89,6 +93,17 @@ class DueWork:
     def mirror_holds(self) -> None:
         """Redis may have forgotten an operator's hold, or not have heard of its end."""
         self._holds.mirror()
+
+    def fan_out_again(self) -> None:
+        """Sends that were accepted a while ago and are still pending: their message is lost, or was never enqueued."""
+        settings = self._runtime.settings
+        pending_s, stale_s = (
+            ms / 1000 for ms in (settings.delivery_reconcile_pending_stale_ms, settings.delivery_reconcile_stale_ms)
+        )
+        with self._runtime.ledger.autocommit() as connection:
+            found = recovery.stuck_sends(connection, pending_s=pending_s, stale_s=stale_s, page=_PAGE)
+            pending = [stuck for stuck in islice(found, _PAGE) if stuck.kind == "pending"]
+        self._fan_outs.ask_again(pending, self._counts)
 
     def start_scheduled(self) -> None:
         """Scheduled sends whose time has come; their chains are started by the last step."""

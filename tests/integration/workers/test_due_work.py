@@ -322,3 +322,19 @@ def test_housekeeping_forgets_chains_whose_message_was_lost_once_their_send_is_o
     worker.call(JobName.HOUSEKEEPING, slot=1)
     assert scalar(ledger, "SELECT count(*) FROM chain WHERE send_id = %s", over.id) == 1
     assert scalar(ledger, "SELECT count(*) FROM chain WHERE send_id = %s", going.id) == 2
+
+
+def test_a_send_whose_ingest_message_is_lost_begins_half_a_minute_after_its_acceptance(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    fresh = make_send(ledger, age="20 seconds")
+    waiting = make_send(ledger, age="31 seconds")
+    worker.tick()
+    worker.tick()
+    assert [message.kwargs["send_id"] for message in worker.messages(QueueName.INGEST)] == [str(waiting.id)]
+    with ledger.autocommit() as connection:
+        (tick,) = recovery.passes(connection, limit=5)
+    assert {name: n for name, n in tick.counts["pending"].items() if n} == {"found": 1, "requeued": 1}
+    worker.work_off()
+    assert counts(ledger, waiting.id) == {"sent": 1}
+    assert send_status(ledger, fresh.id) == "pending"

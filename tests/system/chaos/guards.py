@@ -195,9 +195,9 @@ GUARDS: Sequence[Guard] = (
     Guard(
         "acceptance does not need the queue",
         ("accepted-without-redis",),
-        "shared/recovery/reconciler.py",
+        "shared/recovery/fan_out.py",
         "a send that was accepted without Redis is never fanned out",
-        (("            steps = (self._take_sends_further, ", "            steps = ("),),
+        (("            self.jobs.ingest(stuck.send_id, message_id=stuck.send_id)", "            pass"),),
     ),
 )  # fmt: skip
 

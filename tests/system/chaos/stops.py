@@ -20,6 +20,10 @@ _PATIENT = {**_SHIPPED, "QUEUE_SHUTDOWN_DRAIN_MS": "105000", "PLATFORM_GRACE_MS"
 _CODES = "SELECT array_agg(DISTINCT code ORDER BY code) FROM attempt WHERE send_id = ANY (%s) AND became = 'unsure'"
 
 
+#: Recipients of a send, at least: fewer would go by the single lane, whose workers are not those that are stopped.
+_BULK = 26
+
+
 def _with_calls(stage: Stage) -> str:
     """A bulk worker that has calls in flight."""
 
@@ -41,7 +45,7 @@ def drains(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.provider.usually(latency_ms=6_000)
-    stage.submit(*[size.pick(short=20, full=50)] * 4)
+    stage.submit(*[size.pick(short=30, full=50)] * 4)
     for signals in ("main", "group", "twice"):
         play(stage, [event(0.0, "drain", member=_with_calls(stage), signals=signals)])
     stage.provider.usually(latency_ms=LATENCY_MS)
@@ -58,7 +62,7 @@ def longer_than_the_grace(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.provider.usually(latency_ms=60_000)
-    stage.submit(*[size.pick(short=10, full=30)] * 4)
+    stage.submit(*[size.pick(short=_BULK, full=30)] * 4)
     play(stage, [event(0.5, "drain", member=_with_calls(stage))])
     stage.provider.usually(latency_ms=LATENCY_MS)
     settle(stage, within_s=240)
@@ -78,7 +82,7 @@ def killed_in_its_drain(stage: Stage, size: Size) -> Found:
     """
     since = time.monotonic()
     stage.provider.usually(latency_ms=size.pick(short=20_000, full=45_000))
-    stage.submit(*[size.pick(short=10, full=30)] * 4)
+    stage.submit(*[size.pick(short=_BULK, full=30)] * 4)
     member = _with_calls(stage)
     play(stage, [event(0.5, "term", member=member), event(size.pick(short=8, full=30), "kill", member=member)])
     stage.provider.usually(latency_ms=LATENCY_MS)
