@@ -21,7 +21,7 @@ from shared.coordination.redis import RedisLink, RedisUnavailable
 from shared.domain.ids import id_of_age
 from shared.domain.signature import failure_signature
 from shared.domain.states import Channel, DeliveryStatus, Mode
-from shared.jobs import Jobs
+from shared.jobs import Jobs, QueueName
 from shared.ledger import batches, books, chains, deliveries, providers, recovery
 from shared.ledger.batches import HUNG, NOBODY, AbandonedBatch
 from shared.ledger.db import POSTGRES_AWAY, Connection, Ledger

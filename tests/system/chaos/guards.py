@@ -139,11 +139,11 @@ GUARDS: Sequence[Guard] = (
             (
                 _lines(
                     "        with self.runtime.ledger.transaction() as connection:",
-                    "            spent = ",
+                    "            standing = ",
                 ),
                 _lines(
                     "        with self.runtime.ledger.transaction_later_durable() as connection:",
-                    "            spent = ",
+                    "            standing = ",
                 ),
             ),
         ),
