@@ -16,7 +16,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from admin.extensions import services
 from admin.monitoring import snapshot_cache
 from admin.monitoring.access import open_to_all, reads
-from admin.monitoring.panels import PAGES, View, make_view, poll_ms, render_page, render_panel, rendered
+from admin.monitoring.panels import PAGES, View, make_view, poll_ms, render_frame_part, render_page, render_panel
 from admin.monitoring.snapshot import Snapshot
 
 pages = Blueprint("monitoring", __name__, url_prefix="/admin/monitoring")
@@ -154,7 +154,7 @@ def panels() -> AnyResponse:
     have = dict(part.split(":", 1) for part in request.args.get("have", "")[:_LONGEST_HAVE].split(",") if ":" in part)
     view = make_view(name, current_snapshot(), own)
     found = {panel.name: render_panel(panel, view) for panel in PAGES[name].panels.values() if panel.name in have}
-    found |= {name: rendered(f"monitoring/{name}.html", view=view) for name in ("verdict", "tabs")}
+    found |= {name: render_frame_part(name, view) for name in ("verdict", "tabs")}
     document = view.snapshot.document
     body: dict[str, Any] = {
         "at": document["at"],

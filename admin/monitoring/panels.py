@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from flask import render_template
+from flask import current_app, render_template
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
+from admin.monitoring.access import may_act, why_not_act
 from admin.monitoring.snapshot import Snapshot
 from shared.ledger.db import POSTGRES_AWAY
 
@@ -88,18 +89,52 @@ class Rendered:
     hash: str
 
 
-_AGES = re.compile(r"(<time [^>]*>)[^<]*")
+#: What differs each time though the panel says the same: ages, and the tokens of forms.
+_FLEETING = re.compile(r"(<time [^>]*>)[^<]*|(name=\"csrf_token\" value=\")[^\"]*")
+#: Panels kept for those who look at the same snapshot; a bound for addresses with many different filters.
+_MOST_KEPT = 500
+_KEPT = "tidings-panels"
 
 
 def rendered(template: str, **context: object) -> Rendered:
     """Render a template whose outermost element takes `data-hash="HASH"`."""
     html = render_template(template, **context)
-    digest = hashlib.sha256(_AGES.sub(r"\1", html).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(_FLEETING.sub(r"\1\2", html).encode()).hexdigest()[:12]
     return Rendered(html.replace('data-hash=""', f'data-hash="{digest}"', 1), digest)
+
+
+def once(view: View, name: str, render: Callable[[], Rendered]) -> Rendered:
+    """
+    Render something that is made of the snapshot alone, once for all who look at it and may do the same.
+
+    A hundred viewers ask for the same few panels every two seconds. What has a person's form in it is not shared.
+    """
+    version, kept = current_app.extensions.get(_KEPT, (0, {}))
+    if version != view.snapshot.version:
+        kept = {}
+        current_app.extensions[_KEPT] = (view.snapshot.version, kept)
+    key = (view.page, name, tuple(view.args.items(multi=True)), may_act(), why_not_act())
+    found: Rendered | None = kept.get(key)
+    if found is None:
+        found = render()
+        if "csrf_token" not in found.html and len(kept) < _MOST_KEPT:
+            kept[key] = found
+    return found
+
+
+def render_frame_part(name: str, view: View) -> Rendered:
+    """Render the verdict or the tabs, which are panels of every page."""
+    return once(view, f"frame/{name}", lambda: rendered(f"monitoring/{name}.html", view=view))
 
 
 def render_panel(panel: Panel, view: View) -> Rendered:
     """Render one panel with its heading, its age where it is old, and the reason where there is nothing to show."""
+    if panel.context is None:
+        return once(view, panel.name, lambda: _render_panel(panel, view))
+    return _render_panel(panel, view)
+
+
+def _render_panel(panel: Panel, view: View) -> Rendered:
     entries = [view.snapshot.section(name) for name in panel.sections]
     bad = next((entry for entry in entries if entry["status"] == "unavailable"), None)
     bad = bad or next((entry for entry in entries if entry["status"] == "stale"), None)
@@ -138,7 +173,7 @@ def render_page(template: str, view: View, **context: object) -> str:
         template,
         view=view,
         panel=panel,
-        frame_part=lambda name: Markup(rendered(f"monitoring/{name}.html", view=view).html),  # noqa: S704  # as above
+        frame_part=lambda name: Markup(render_frame_part(name, view).html),  # noqa: S704  # as above
         poll_ms=poll_ms(view),
         live_query=urlencode(list(view.args.items(multi=True))),
         **context,

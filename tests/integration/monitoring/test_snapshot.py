@@ -1,14 +1,19 @@
 """The snapshot's document: sections that stand and fall alone, and what the pages say of it."""
 
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
+from jinja2 import ChoiceLoader, DictLoader
 
 from admin.monitoring import panels, snapshot
+from admin.monitoring.panels import Panel
 from admin.monitoring.snapshot import Section, Sources
+from shared.domain.roles import Role
 from shared.settings import Settings
 from tests.integration.api.conftest import app, make_app, settings, unused_port
 from tests.support.browser import Browser
@@ -98,3 +103,26 @@ def test_the_panels_are_sent_once_and_then_only_when_they_changed(client: FlaskC
     assert again["panels"] == {}
     assert again["poll_ms"] == panels.POLL_MS
     assert client.get("/admin/monitoring/panels?page=nothing").status_code == 404
+
+
+def test_a_panel_is_rendered_once_for_all_who_may_do_the_same(app: Flask, add_section: AddSection) -> None:
+    """Each rendering of the panel's template is seen by what it shows: the next number."""
+    numbers = itertools.count()
+    app.jinja_loader = ChoiceLoader(
+        [
+            DictLoader({f"monitoring/panels/{name}.html": "{{ next_number() }}" for name in ("shared", "personal")}),
+            app.jinja_loader or DictLoader({}),
+        ]
+    )
+    app.jinja_env.globals["next_number"] = lambda: next(numbers)
+    panels.add_page("two", Panel("shared", "Shared"), Panel("personal", "Personal", context=lambda view: {}), tab="")
+    shown: dict[str, list[str]] = {"shared": [], "personal": []}
+    look(Browser(app).client)
+    app.extensions["tidings-snapshots"]._fresh_until = float("inf")  # all of them see one snapshot
+    for browser in (Browser(app), Browser(app), Browser(app, name="lee"), Browser(app, role=Role.READ)):
+        found = browser.get("/admin/monitoring/panels?page=two&have=shared:x,personal:x").get_json()["panels"]
+        for name, seen in shown.items():
+            seen.append(re.findall(r"\d+", found[name]["html"].partition("</h2>")[2])[0])
+    panels.PAGES.pop("two")
+    assert len(set(shown["personal"])) == 4
+    assert shown["shared"][0] == shown["shared"][1] == shown["shared"][2] != shown["shared"][3]
