@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shared.domain.states import Channel, SendStatus
+from shared.ledger import pauses, providers
 from shared.ledger.db import Ledger
 from tests.support.factories import make_send
 
@@ -48,6 +49,20 @@ def _letter(ledger: Ledger) -> str:
     return f"/inbox/{row[0]}"
 
 
+def _system(ledger: Ledger) -> str:
+    make_send(ledger, count=30, status=SendStatus.SENDING)
+    with ledger.transaction() as connection:
+        pauses.pause(connection, "sms_bulk", operator="kim", reason="the contract is being renewed, until Monday")
+        providers.hold(
+            connection, provider="sandbox", credential="sandbox", operator="kim", reason="they asked us to stop"
+        )
+        connection.execute(
+            "INSERT INTO recovery_pass (worker, fence, ended_at, counts) VALUES ('worker ops@host:1', 7, now(),"
+            """ '{"batch": {"found": 2, "retried": 1, "requeued": 1, "given_up": 0}}')"""
+        )
+    return "/admin/monitoring/system"
+
+
 PAGES = [
     PageCase("overview, nothing there", _empty("/admin/monitoring")),
     PageCase("overview", _overview),
@@ -55,4 +70,8 @@ PAGES = [
     PageCase("inbox, nothing there", _empty("/inbox")),
     PageCase("inbox", _inbox),
     PageCase("letter", _letter),
+    PageCase("system, nothing there", _empty("/admin/monitoring/system")),
+    PageCase("system", _system),
+    PageCase("holding a provider", _empty("/admin/monitoring/system/providers/sandbox:sandbox/hold")),
+    PageCase("pausing a queue", _empty("/admin/monitoring/system/queues/email_bulk/pause")),
 ]
