@@ -193,8 +193,16 @@ def test_secrets_never_appear_whatever_carries_them(written: Written) -> None:
     logger.info("tried", extra={"url": "redis://someone:else-password@host:1/0"})
     logger.info("tried", extra={"header": "Authorization: Bearer abcdef123456", "basic": "Basic dXNlcjpwYXNz"})
     logger.info("tried", extra={"key": "tid_live_0123456789abcdef"})
+    logging.getLogger("gunicorn.access").info(
+        '"GET /admin/sign-in/link/one-time_token.signature?return_to=/x HTTP/1.1"'
+    )
+    logging.getLogger("gunicorn.access").info('"GET /admin/sign-in/callback?code=the-code&state=the-state HTTP/1.1"')
 
     for secret in (
+        "one-time_token",
+        "signature",
+        "the-code",
+        "the-state",
         "hunter2",
         "verysecret",
         "other-secret",

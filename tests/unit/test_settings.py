@@ -95,3 +95,44 @@ def test_without_stores_the_other_faults_are_told_all_the_same() -> None:
     assert "DATABASE_URL: is not set" in text
     assert "REDIS_URL: is not set" in text
     assert "together: LEASE_MS" in text
+
+
+SIGN_ON = {
+    "oidc_issuer": "https://sso.example.com/realm",
+    "oidc_client_id": "tidings",
+    "oidc_client_secret": "not-to-be-repeated",
+    "oidc_role_claim": "roles",
+    "public_url": "https://tidings.example.com",
+    "secret_key": "k" * 32,
+}
+
+
+@pytest.mark.parametrize("missing", SIGN_ON)
+def test_half_of_single_sign_on_is_refused_and_the_rest_named(missing: str) -> None:
+    text = refusal(**{name: value for name, value in SIGN_ON.items() if name != missing})
+
+    assert f"{missing.upper()} missing" in text
+    assert "not-to-be-repeated" not in text
+
+
+def test_every_part_of_single_sign_on_that_is_missing_is_named_at_once() -> None:
+    text = refusal(oidc_client_id="tidings")
+    assert "OIDC_ISSUER, OIDC_CLIENT_SECRET, OIDC_ROLE_CLAIM, PUBLIC_URL, SECRET_KEY missing" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("oidc_issuer", "http://sso.example.com"),
+        ("public_url", "http://tidings.example.com"),
+        ("oidc_scopes", "profile email"),
+        ("admin_read_role", "NOTIFY_ADMIN"),
+    ],
+)
+def test_single_sign_on_that_others_could_read_or_that_cannot_work_is_refused(name: str, value: str) -> None:
+    assert name.upper() in refusal(**{**SIGN_ON, name: value})
+
+
+def test_single_sign_on_on_this_machine_itself_needs_no_tls() -> None:
+    for host in ("localhost:8000", "127.0.0.1:8000", "[::1]:8000"):
+        accepted(**{**SIGN_ON, "public_url": f"http://{host}", "oidc_issuer": f"http://{host}/realm"})

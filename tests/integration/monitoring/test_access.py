@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from flask import Flask
+from psycopg_pool import PoolTimeout
 from werkzeug.routing import Rule
 
 from admin.monitoring import access
@@ -101,6 +102,32 @@ def test_the_tenants_api_knows_no_sign_in(app: Flask) -> None:
     assert answer.status_code == 401
     assert answer.mimetype == "application/problem+json"
     assert "Set-Cookie" not in answer.headers
+
+
+def test_a_page_that_breaks_says_so_in_the_frame_with_a_name_for_the_log(make_app: MakeApp) -> None:
+    app = make_app()
+
+    @access.reads
+    def breaks() -> str:
+        raise LookupError("told nobody")
+
+    @access.reads
+    def loses_the_ledger() -> str:
+        raise PoolTimeout("told nobody")
+
+    app.add_url_rule("/admin/breaks", "breaks", breaks)
+    app.add_url_rule("/admin/away", "away", loses_the_ledger)
+    browser = Browser(app)
+    for path, status, says in (("breaks", 500, "Something went wrong"), ("away", 503, "cannot be reached just now")):
+        answer = browser.get(f"/admin/{path}", X_Request_Id="r-17")
+        assert answer.status_code == status
+        assert says in text_of(answer)
+        assert "r-17" in answer.text
+        assert "kim" in text_of(answer)
+        assert "told nobody" not in answer.text
+        script = browser.get(f"/admin/{path}", Accept="*/*")
+        assert (script.status_code, script.mimetype) == (status, "application/problem+json")
+        assert browser.get("/healthz").status_code == 200
 
 
 # --- forms ---------------------------------------------------------------------------------------------------

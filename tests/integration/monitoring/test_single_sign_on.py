@@ -1,6 +1,7 @@
 """Single sign-on against a real provider, from the link to the page, and what must not get in."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
@@ -305,6 +306,21 @@ def test_while_the_provider_is_away_one_may_read_for_a_while_and_change_nothing(
     assert "read only" in text_of(page)
     age_sessions(ledger, browser, seconds=1800)
     assert browser.get(HOME).status_code == 302
+
+
+def test_of_many_requests_at_the_same_time_one_asks_the_provider(
+    browser: Browser, provider: IdentityProvider, ledger: Ledger
+) -> None:
+    sign_in(browser)
+    age_sessions(ledger, browser, seconds=301)
+    asked = len(provider.server.posts("/realm/token"))
+    copies = [Browser(browser.app, role=None) for _ in range(6)]
+    for copy in copies:
+        copy.client.set_cookie("tidings", browser.cookies(), domain="localhost")
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(lambda copy: copy.get("/admin/sign-in").location, copies))
+    assert answers == [HOME] * 6
+    assert len(provider.server.posts("/realm/token")) == asked + 1
 
 
 def test_a_session_ends_after_eight_hours_whatever_was_done_in_it(
