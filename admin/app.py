@@ -25,6 +25,7 @@ from admin.monitoring import (
     stream,
     system,
 )
+from admin.monitoring import sends as send_pages
 from admin.monitoring.fault_pages import fault_page
 from admin.monitoring.frame import doors, pages
 from admin.monitoring.sign_in import routes as sign_in
@@ -37,7 +38,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 #: Modules whose import puts their routes on the API's blueprint.
 _API_MODULES = (deliveries, events, loadtest, openapi, receipts, sends)
 #: Likewise for the pages.
-_PAGE_MODULES = (audit, bulk, failure_item, failures, operations, overview, system)
+_PAGE_MODULES = (audit, bulk, failure_item, failures, operations, overview, send_pages, system)
 
 
 def create_app(settings: Settings) -> Flask:

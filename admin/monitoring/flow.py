@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from admin.extensions import Services
 from admin.monitoring.snapshot import Data, Section, Sources, add_section
 from shared.accounts import cap_of, missing_settings, provider_name
 from shared.domain.books import ChannelBooks, Reason
-from shared.domain.pace import TimeLeft, ahead_of, percent_done, sustained, time_left
+from shared.domain.pace import SUSTAINED_MINUTES, TimeLeft, ahead_of, percent_done, sustained, time_left
 from shared.domain.progress import HELD_WORDS, Doing, HeldBack, Kind, Standing, doing, held_back_by
 from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import queue_for
@@ -35,6 +36,8 @@ class Flow:
     reasons: Mapping[Way, Reason | None]
     knows_reasons: bool
     past: list[Minute]
+    #: Of one send alone: what others send until it is over, by channel. None: `work` is everybody's.
+    beside: Mapping[Channel, int] | None = None
 
     def settled_per_minute(self, way: Way) -> float | None:
         """How much leaves by any end, sustained; see `pace.sustained`."""
@@ -62,6 +65,24 @@ def look(sources: Sources) -> Flow:
     waits = Waits(sources.link, sources.settings)
     reasons = {way: waits.reason(way[1], way[0]) for way in sorted(ways)}
     return Flow(work, books, paused, reasons, sources.link.reachable, sources.once(past_minutes))
+
+
+def look_at(services: Services, send_id: UUID) -> tuple[Flow, OpenSend] | None:
+    """Read one send's; None where nothing of it is owed."""
+    with services.reading.transaction() as connection:
+        work = overview.open_work(connection, most=1, only=send_id)
+        if not work.sends:
+            return None
+        send = work.sends[0]
+        beside = {
+            channel: overview.owed_beside(connection, send_id=send_id, channel=channel, mode=send.mode, mine=part.owed)
+            for channel, part in send.parts.items()
+        }
+        paused = frozenset(pauses.paused(connection))
+        past = minutes.last(connection, minutes=SUSTAINED_MINUTES)
+    waits = Waits(services.link, services.settings)
+    reasons = {(send.mode, channel): waits.reason(channel, send.mode) for channel in send.parts}
+    return Flow(work, {}, paused, reasons, services.link.reachable, past, beside), send
 
 
 def sample_channels(sources: Sources) -> Data:
@@ -146,8 +167,8 @@ def _send_row(flow: Flow, send: OpenSend) -> Data:
     books = [flow.books[send.id, channel] for channel in send.parts if (send.id, channel) in flow.books]
     accepted = sum(send.accepted.values())
     left = send.owed
-    state = doing(_standing(flow, send))
-    rest = _time_left(flow, send)
+    state = doing(standing(flow, send))
+    rest = send_time_left(flow, send)
     return {
         "id": str(send.id),
         "tenant": send.tenant,
@@ -172,7 +193,8 @@ def as_json(state: Doing) -> Data:
     return {"word": state.word, "kind": state.kind, "note": state.note, "at": _iso(state.at)}
 
 
-def _standing(flow: Flow, send: OpenSend) -> Standing:
+def standing(flow: Flow, send: OpenSend) -> Standing:
+    """How a send stands, over all its channels."""
     parts = send.parts.values()
     moved = [at for part in parts for at in (part.progress_at, part.due_for) if at]
     held = [flow.held_back((send.mode, channel), send.lane) for channel, part in send.parts.items() if part.due]
@@ -193,7 +215,7 @@ def _standing(flow: Flow, send: OpenSend) -> Standing:
     )
 
 
-def _time_left(flow: Flow, send: OpenSend) -> TimeLeft:
+def send_time_left(flow: Flow, send: OpenSend) -> TimeLeft:
     """That of its slowest channel; a reason goes before a number, since nobody knows when it ends."""
     if send.place == "paused":
         return TimeLeft(None, "paused")
@@ -206,6 +228,21 @@ def _time_left(flow: Flow, send: OpenSend) -> TimeLeft:
 
 def _part_left(flow: Flow, send: OpenSend, channel: Channel) -> TimeLeft:
     part, way = send.parts[channel], (send.mode, channel)
+    held = flow.held_back(way, send.lane) if part.due else None
+    last_s = (part.last_at - flow.work.read_at).total_seconds() if part.last_at else 0.0
+    return time_left(
+        ahead=_ahead(flow, send, channel) if part.due + part.in_hand else 0,
+        per_minute=flow.settled_per_minute(way),
+        held_back=HELD_WORDS[held] if held else None,
+        not_before_s=last_s,
+    )
+
+
+def _ahead(flow: Flow, send: OpenSend, channel: Channel) -> int:
+    """What leaves over the channel until the last of this send has."""
+    part, way = send.parts[channel], (send.mode, channel)
+    if flow.beside is not None:
+        return part.owed + flow.beside[channel]
     others = [
         other.parts[channel].owed
         for other in flow.work.sends
@@ -214,14 +251,7 @@ def _part_left(flow: Flow, send: OpenSend, channel: Channel) -> TimeLeft:
     lanes: list[LaneWork] = [lane for lane in flow.work.lanes if (lane.mode, lane.channel) == way]
     # What is not among the sends read in full owes less than any of them.
     rest = max(0, sum(lane.due + lane.later + lane.in_hand for lane in lanes) - part.owed - sum(others))
-    held = flow.held_back(way, send.lane) if part.due else None
-    last_s = (part.last_at - flow.work.read_at).total_seconds() if part.last_at else 0.0
-    return time_left(
-        ahead=ahead_of(part.owed, others, rest=rest) if part.due + part.in_hand else 0,
-        per_minute=flow.settled_per_minute(way),
-        held_back=HELD_WORDS[held] if held else None,
-        not_before_s=last_s,
-    )
+    return ahead_of(part.owed, others, rest=rest)
 
 
 def _share(flow: Flow, send: OpenSend) -> float | None:

@@ -9,6 +9,7 @@ from flask import Flask, Response, request, url_for
 
 from admin.monitoring.drawing import bar, sparkline
 from shared.domain import words
+from shared.domain.masking import mask_text
 
 _STATIC = Path(__file__).parents[1] / "static"
 
@@ -63,6 +64,7 @@ def install(app: Flask) -> None:
         time_of_day=time_of_day,
         as_iso=as_iso,
         clock_words=clock_words,
+        masked=mask_text,
         draw_sparkline=sparkline,
         draw_bar=bar,
         number_words=words.number,

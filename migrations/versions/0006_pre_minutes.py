@@ -22,6 +22,7 @@ def upgrade() -> None:
         " CONSTRAINT ck_minute_count_mode CHECK (mode IN ('live', 'test')),"
         " CONSTRAINT ck_minute_count_channel CHECK (channel IN ('email', 'sms'))) WITH (fillfactor = 50)"
     )
+    op.execute("CREATE INDEX ix_audit_target ON audit (target, id)")
     # The bounds are those of shared.domain.pace; a test holds the two together.
     op.execute(
         "CREATE FUNCTION took_bucket_v1(took interval) RETURNS smallint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$"
@@ -32,5 +33,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("DROP INDEX ix_audit_target")
     op.execute("DROP TABLE minute_count")
     op.execute("DROP FUNCTION took_bucket_v1")

@@ -697,7 +697,11 @@ class Audit(Base):
     role: Mapped[str | None]
     request_id: Mapped[str | None]
 
-    __table_args__ = (Index("ix_audit_at", text("at DESC")), Index("ix_audit_operator_id", "operator", "id"))
+    __table_args__ = (
+        Index("ix_audit_at", text("at DESC")),
+        Index("ix_audit_operator_id", "operator", "id"),
+        Index("ix_audit_target", "target", "id"),
+    )
 
 
 class SignInLink(Base):

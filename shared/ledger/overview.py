@@ -91,9 +91,10 @@ class OpenWork:
     read_at: datetime
 
 
-def open_work(connection: Connection, *, most: int) -> OpenWork:
-    """Everything owed, and the `most` sends that owe most."""
-    row = connection.execute(_OPEN, {"most": most}).fetchone()
+def open_work(connection: Connection, *, most: int, only: UUID | None = None) -> OpenWork:
+    """Everything owed, and the `most` sends that owe most; `only` that of one send."""
+    # A plan for any parameters would read every send's batches to find those of one.
+    row = connection.execute(_OPEN, {"most": most, "only": only}, prepare=False).fetchone()
     assert row is not None  # noqa: S101  # a SELECT without FROM has one row
     lanes, sends, count, read_at = row
     return OpenWork([_lane(lane) for lane in lanes], [_send(send) for send in sends], count, read_at)

@@ -2,6 +2,7 @@
 
 -- name: select_open_work
 -- Pages, once per snapshot: what is owed by channel and lane, and the sends that owe most, those that may go first.
+-- A send's page: of that send alone (`only`).
 -- Batches are summed by send before anything is joined: forty thousand of one send are one row of the join.
 -- A free batch that is due counts whole, though some of its rows may wait for a later time: it does not tell.
 WITH open AS MATERIALIZED (
@@ -19,7 +20,7 @@ WITH open AS MATERIALIZED (
                AS next_hour,
            count(holder)::int AS held, max(progress_at) AS progress_at
     FROM batch
-    WHERE settled_at IS NULL
+    WHERE settled_at IS NULL AND (%(only)s::uuid IS NULL OR send_id = %(only)s)
     GROUP BY send_id, channel
 ), work AS (
     SELECT o.*, s.mode, s.lane, s.status, s.send_at, s.tenant_id, s.name, s.accepted, s.created_at, s.started_at,

@@ -1,0 +1,133 @@
+"""What the page of one send says of it, as plain values: state, books, time left, events. Nothing of a recipient."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from admin.extensions import Services
+from admin.monitoring import flow
+from admin.monitoring.flow import as_json
+from shared.domain.masking import mask_text
+from shared.domain.pace import percent_done
+from shared.domain.progress import Doing, doing
+from shared.domain.states import DeliveryStatus, SendStatus
+from shared.ledger import send_page
+from shared.ledger.send_page import ShownSend
+
+_S = DeliveryStatus
+_MOST_EVENTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pill:
+    """A filter of the recipients, with how many it shows."""
+
+    key: str
+    name: str
+    statuses: frozenset[DeliveryStatus]
+    #: Of the books' parts that it counts.
+    parts: tuple[str, ...]
+    kind: str
+    always: bool = True
+
+
+#: In the order of the bar, what is good first.
+PILLS = (
+    Pill("sent", "Sent", frozenset({_S.SENT}), ("sent",), "ok"),
+    Pill("retrying", "Retrying", frozenset({_S.RETRYING}), ("retrying",), "warn"),
+    Pill("failed", "Failed", frozenset({_S.FAILED, _S.DEAD_LETTERED}), ("failed", "dead_lettered"), "bad"),
+    Pill("unsure", "Unsure", frozenset({_S.UNSURE}), ("unsure", "proving"), "warn"),
+    Pill("waiting", "Waiting", frozenset({_S.OWED, _S.SENDING}), ("waiting", "sending"), "off"),
+    Pill(
+        "stopped",
+        "Not sent on purpose",
+        frozenset({_S.SUPPRESSED, _S.CANCELLED, _S.EXPIRED}),
+        ("suppressed", "cancelled", "expired"),
+        "off",
+        always=False,
+    ),
+)
+STATUSES = {"all": frozenset(DeliveryStatus), **{pill.key: pill.statuses for pill in PILLS}}
+
+_OVER = {SendStatus.COMPLETED: Doing("completed", "ok"), SendStatus.CANCELLED: Doing("cancelled", "off")}
+
+
+def figures(services: Services, send: ShownSend) -> dict[str, Any]:
+    """State, share done, time left, pills and the parts of the bar."""
+    found = flow.look_at(services, send.id)
+    state = _OVER.get(send.status)
+    words = None
+    if found is not None and state is None:
+        state = doing(flow.standing(*found))
+        words = flow.send_time_left(*found).words
+    settled = sum(books.settled for books in send.books.values())
+    pills = [
+        {"key": pill.key, "name": pill.name, "count": send.summed(*pill.parts), "kind": pill.kind}
+        for pill in PILLS
+        if pill.always or send.summed(*pill.parts)
+    ]
+    return {
+        "state": as_json(state or Doing("finishing", "busy")),
+        "percent": percent_done(settled, send.total),
+        "time_left": words,
+        "pills": [{"key": "all", "name": "All", "count": send.total, "kind": "off"}, *pills],
+        "bar": [(pill.name.lower(), send.summed(*pill.parts), pill.kind) for pill in PILLS],
+        "parts": {
+            name: send.summed(name) for name in ("suppressed", "cancelled", "expired", "dead_lettered", "proving")
+        },
+        "unaccounted": sum(books.unaccounted for books in send.books.values()),
+    }
+
+
+def may_do(send: ShownSend) -> list[str]:
+    """The actions that a send's state allows."""
+    if send.status in _OVER:
+        return []
+    return ["resume" if send.status is SendStatus.PAUSED else "pause", "cancel"]
+
+
+def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:
+    """What happened to a send, newest first: `{"at", "what", "note", "href"}`."""
+    with services.reading.transaction() as connection:
+        deeds = send_page.deeds(connection, send.id, limit=_MOST_EVENTS)
+        operations = send_page.operations(connection, send.id, limit=_MOST_EVENTS)
+        recovered = send_page.recovered(connection, send.id, limit=_MOST_EVENTS)
+    found = [
+        _event(send.created_at, "Accepted", f"{send.total:,} deliver{'y' if send.total == 1 else 'ies'}"),
+        _event(send.started_at, "Begun", "fanned out to the workers"),
+        _event(send.completed_at, "Completed", None),
+        _event(send.cancelled_at, "Cancelled", "nothing more is sent"),
+        _event(send.forgotten_at, "Recipients removed", "by retention; the totals stay"),
+    ]
+    if send.status is SendStatus.PAUSED:
+        found.append(_event(send.paused_at, "Paused", mask_text(send.pause_reason or "")))
+    elif send.resumed_at:
+        found.append(_event(send.resumed_at, "Went on", "resumed, or some of it requeued"))
+    found += [
+        _event(
+            deed.at, f"{deed.operator}: {deed.action}", f"{mask_text(deed.reason or 'no reason given')} · {deed.result}"
+        )
+        for deed in deeds
+    ]
+    found += [
+        _event(
+            operation.created_at,
+            f"{operation.operator}: {operation.kind} of {operation.total:,}",
+            f"{operation.status}, {operation.done:,} done",
+            href=f"/admin/monitoring/operations/{operation.id}",
+        )
+        for operation in operations
+    ]
+    found += [
+        _event(
+            batch.progress_at,
+            f"Batch {batch.batch_no} recovered",
+            f"{batch.recovery_count} time{'' if batch.recovery_count == 1 else 's'} without an answer since",
+        )
+        for batch in recovered
+    ]
+    return sorted((event for event in found if event["at"]), key=lambda event: str(event["at"]), reverse=True)
+
+
+def _event(at: datetime | None, what: str, note: str | None, *, href: str | None = None) -> dict[str, Any]:
+    return {"at": at.isoformat() if at else None, "what": what, "note": note, "href": href}

@@ -1,0 +1,264 @@
+"""`/admin/monitoring/sends`: all sends, and one: where its deliveries are, what happened to it, what may be done."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+import redis
+from flask import Response, flash, redirect, request
+from werkzeug.wrappers import Response as AnyResponse
+
+from admin.errors import ProblemError
+from admin.extensions import services
+from admin.monitoring.access import acts, operator, reads
+from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
+from admin.monitoring.frame import page, pages
+from admin.monitoring.panels import Panel, View, add_page
+from admin.monitoring.send_state import STATUSES, events, figures, may_do
+from admin.monitoring.snapshot_cache import outdate
+from shared.domain.idn import readable
+from shared.domain.ids import IdError, delivery_id, parse_send_id
+from shared.domain.masking import mask_address, mask_text
+from shared.domain.states import DeliveryStatus, SendStatus
+from shared.ledger import audit, send_page, sends
+from shared.ledger.db import Connection
+from shared.ledger.send_page import Recipient, ShownSend
+
+_log = logging.getLogger(__name__)
+
+_PAGE_SIZE = 50
+_MOST_BATCHES = 50
+#: Rows of a file that are read at once.
+_CHUNK = 2_000
+_REASON_MAX = 500
+_LARGEST_ROW = 2**31 - 2
+#: What a person may do to a send, and what the page then says.
+_DONE = {
+    "pause": "is paused; calls in flight end",
+    "resume": "goes on",
+    "cancel": "is cancelled; what is owed is not sent",
+}
+
+
+def _figures(view: View) -> Mapping[str, object]:
+    send = _find(view.args["id"])
+    return {"send": send, "figures": figures(services(), send), "actions": may_do(send), "filter": _filter(view.args)}
+
+
+def _events(view: View) -> Mapping[str, object]:
+    return {"events": events(services(), _find(view.args["id"]))}
+
+
+def _batches(view: View) -> Mapping[str, object]:
+    with services().reading.transaction() as connection:
+        found = send_page.open_batches(connection, parse_send_id(view.args["id"]), limit=_MOST_BATCHES)
+    return {"batches": found, "batch_count": found[0].count if found else 0}
+
+
+add_page("sends", tab="Overview")
+add_page(
+    "send",
+    Panel("send_figures", "Deliveries", context=_figures),
+    Panel("send_events", "Events", context=_events),
+    Panel("send_batches", "Batches", context=_batches),
+    tab="Overview",
+)
+
+
+@pages.get("/sends")
+@reads
+def send_list() -> str:
+    """Sends of all tenants, newest first; `status=open` for those that are not over."""
+    only_open = request.args.get("status") == "open"
+    text = request.args.get("before")
+    before = _id(text) if text else sends.NEWEST
+    with services().reading.transaction() as connection:
+        found = send_page.page(connection, only_open=only_open, before=before, limit=_PAGE_SIZE + 1)
+    older = found[_PAGE_SIZE - 1].id if len(found) > _PAGE_SIZE else None
+    return page("sends", "monitoring/sends.html", found=found[:_PAGE_SIZE], only_open=only_open, older=older)
+
+
+@pages.get("/sends/<send_id>")
+@reads
+def send_detail(send_id: str) -> str:
+    """One send."""
+    send, wanted, after = _find(send_id), _filter(request.args), _after()
+    with services().reading.transaction() as connection:
+        found = send_page.recipients(connection, send.id, statuses=STATUSES[wanted], after=after, limit=_PAGE_SIZE + 1)
+    return page(
+        "send",
+        "monitoring/send.html",
+        path={"id": str(send.id)},
+        send=send,
+        filter=wanted,
+        rows=[_row(send, each) for each in found[:_PAGE_SIZE]],
+        next_after=found[_PAGE_SIZE - 1].row_no if len(found) > _PAGE_SIZE else None,
+        is_first=after == 0,
+    )
+
+
+@pages.get("/sends/<send_id>/recipients.csv")
+@reads
+def send_recipients_csv(send_id: str) -> Response:
+    """The filter's recipients as a file, addresses masked."""
+    send, wanted = _find(send_id), _filter(request.args)
+    header = ("delivery", "channel", "recipient", "reference", "state", "attempts", "last attempt", "settled",
+              "provider", "receipt", "last error")  # fmt: skip
+    return csv_response(f"send-{send.id}-{wanted}", header, _cells(send, wanted))
+
+
+@pages.get("/sends/<send_id>/<action>")
+@acts
+def ask_send(send_id: str, action: str) -> str:
+    """Say what pausing, resuming or cancelling a send will do, and ask why."""
+    send = _find(send_id)
+    if action not in _DONE:
+        raise ProblemError(404, "not-found", "A send is paused, resumed or cancelled.")
+    return page(
+        "send_action", "monitoring/send_action.html", send=send, action=action, is_possible=action in may_do(send)
+    )
+
+
+@pages.post("/sends/<send_id>/<action>")
+@acts
+def change_send(send_id: str, action: str) -> AnyResponse:
+    """Pause, resume or cancel a send; audited."""
+    send = _find(send_id)
+    if action not in _DONE:
+        raise ProblemError(404, "not-found", "A send is paused, resumed or cancelled.")
+    here = f"/admin/monitoring/sends/{send.id}"
+    reason = " ".join(request.form.get("reason", "").replace("\0", "").split())[:_REASON_MAX]
+    if action != "resume" and not reason:
+        flash("Say why: everybody who looks at the send will read it.", "error")
+        return redirect(f"{here}/{action}")
+    with services().ledger.transaction() as connection:
+        done = _change(connection, send, action, reason)
+        audit.record(
+            connection,
+            operator=operator(),
+            action=f"{action} send",
+            target=send_page.target(send.id),
+            reason=reason or None,
+            count=sum(books.owed for books in send.books.values()),
+            result="done" if done else f"the send was {send.status.value}",
+        )
+    if done and action == "resume":
+        _fan_out(send.id)
+    if done:
+        flash(f"The send {_DONE[action]}.")
+    else:
+        flash(f"Nothing was changed: the send is {_find(send_id).status.value}.", "warning")
+    outdate()
+    services().doorbell.ring("channels", "sends", "send_figures", "send_events")
+    return redirect(here)
+
+
+def _change(connection: Connection, send: ShownSend, action: str, reason: str) -> bool:
+    if action == "pause":
+        said = f"{operator()}: {reason}"
+        return sends.pause(connection, tenant_id=send.tenant_id, send_id=send.id, reason=said)
+    if action == "resume":
+        return sends.resume(connection, tenant_id=send.tenant_id, send_id=send.id)
+    return sends.cancel(connection, tenant_id=send.tenant_id, send_id=send.id)
+
+
+def _fan_out(send_id: UUID) -> None:
+    try:
+        services().jobs.ingest(send_id)
+    except redis.RedisError as error:
+        # The reconciler finds it.
+        _log.warning("ingest_not_enqueued", extra={"send_id": str(send_id), "error": type(error).__name__})
+
+
+def _id(text: str) -> UUID:
+    try:
+        return parse_send_id(text)
+    except IdError:
+        raise _unknown() from None
+
+
+def _find(text: str) -> ShownSend:
+    send_id = _id(text)
+    with services().reading.transaction() as connection:
+        send = send_page.find(connection, send_id)
+    if send is None:
+        raise _unknown()
+    return send
+
+
+def _unknown() -> ProblemError:
+    detail = (
+        "There is no send with this id. Retention removes the recipients of a send that was over long ago; the send"
+        " and its totals stay, so the address may be cut or mistyped."
+    )
+    return ProblemError(404, "not-found", detail)
+
+
+def _filter(args: Mapping[str, str]) -> str:
+    wanted = args.get("show", "all")
+    return wanted if wanted in STATUSES else "all"
+
+
+def _after() -> int:
+    return min(max(request.args.get("after", 0, type=int), 0), _LARGEST_ROW)
+
+
+def _row(send: ShownSend, each: Recipient) -> dict[str, object]:
+    """One recipient for people: nothing of the address but its mask."""
+    failed = each.status in {DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED, DeliveryStatus.UNSURE}
+    return {
+        "row_no": each.row_no,
+        "href": f"/admin/monitoring/failures/{delivery_id(send.id, each.row_no)}" if failed else None,
+        "channel": each.channel.value,
+        "to": mask_address(each.channel.value, readable(each.address)),
+        "reference": mask_text(each.reference) if each.reference else None,
+        "state": _word(send, each),
+        "kind": _KINDS[each.status],
+        "attempts": each.attempt_count,
+        "at": each.last_attempt_at or each.settled_at,
+        "next_at": each.next_attempt_at,
+        "provider": each.provider,
+        "receipt": each.receipt_status,
+        "error": mask_text(each.last_error) if each.last_error and each.status is not DeliveryStatus.SENT else None,
+    }
+
+
+_KINDS = {
+    DeliveryStatus.OWED: "off",
+    DeliveryStatus.SENDING: "busy",
+    DeliveryStatus.RETRYING: "warn",
+    DeliveryStatus.SENT: "ok",
+    DeliveryStatus.FAILED: "bad",
+    DeliveryStatus.DEAD_LETTERED: "bad",
+    DeliveryStatus.UNSURE: "warn",
+    DeliveryStatus.SUPPRESSED: "off",
+    DeliveryStatus.CANCELLED: "off",
+    DeliveryStatus.EXPIRED: "off",
+}
+
+
+def _word(send: ShownSend, each: Recipient) -> str:
+    if each.status is DeliveryStatus.UNSURE and each.proving:
+        return "being proved"
+    if each.status is DeliveryStatus.OWED:
+        if send.status is SendStatus.CANCELLED:
+            return "being cancelled"
+        return "waiting"
+    return each.status.value.replace("_", "-")
+
+
+def _cells(send: ShownSend, wanted: str) -> Iterator[tuple[Cell, ...]]:
+    after = 0
+    for _ in range(0, MAX_ROWS + 1, _CHUNK):
+        with services().reading.transaction() as connection:
+            found = send_page.recipients(connection, send.id, statuses=STATUSES[wanted], after=after, limit=_CHUNK)
+        for each in found:
+            after = each.row_no
+            yield (
+                delivery_id(send.id, each.row_no), each.channel.value,
+                mask_address(each.channel.value, readable(each.address)), each.reference, _word(send, each),
+                each.attempt_count, each.last_attempt_at, each.settled_at, each.provider, each.receipt_status,
+                each.last_error,
+            )  # fmt: skip
+        if len(found) < _CHUNK:
+            return

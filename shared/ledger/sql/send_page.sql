@@ -1,0 +1,79 @@
+-- The pages of sends: for operators, so of every tenant.
+
+-- name: select_send_for_operators
+-- One send with its tenant and its books, a sum over its batches (40,000 for a million recipients).
+SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.completed_at, s.cancelled_at,
+       t.name, t.id, s.lane, s.duplicates, s.segments, s.valid_until, s.started_at, s.paused_at, s.pause_reason,
+       s.resumed_at, s.forgotten_at, s.settled_counts, s.content -> 'email' ->> 'subject', now(), (
+           SELECT jsonb_object_agg(per.channel, per.counts)
+           FROM (
+               SELECT channel, jsonb_build_object(
+                   'waiting', sum(owed), 'sending', sum(sending), 'retrying', sum(retrying), 'proving', sum(proving),
+                   'sent', sum(sent), 'failed', sum(failed), 'dead_lettered', sum(dead_lettered),
+                   'unsure', sum(unsure - proving), 'suppressed', sum(suppressed), 'cancelled', sum(cancelled),
+                   'expired', sum(expired)) AS counts
+               FROM batch WHERE batch.send_id = s.id GROUP BY channel
+           ) AS per
+       )
+FROM send s JOIN tenant t ON t.id = s.tenant_id
+WHERE s.id = %(send_id)s
+
+-- name: select_sends_for_operators
+-- Sends of all tenants, newest first (ids are ordered by time), after a keyset cursor.
+SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.completed_at, s.cancelled_at, t.name
+FROM send s JOIN tenant t ON t.id = s.tenant_id
+WHERE s.id < %(before)s
+ORDER BY s.id DESC LIMIT %(limit)s
+
+-- name: select_open_sends_for_operators
+-- Likewise, those that are not over.
+SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.completed_at, s.cancelled_at, t.name
+FROM send s JOIN tenant t ON t.id = s.tenant_id
+WHERE s.id < %(before)s AND s.status IN ('pending', 'queued', 'scheduled', 'sending', 'paused')
+ORDER BY s.id DESC LIMIT %(limit)s
+
+-- name: select_recipients
+-- Deliveries of a send in some states, by row number after a keyset cursor. The batches' counts say where there are
+-- any: no index names a delivery's status.
+SELECT d.row_no, d.channel, d.status, d.address, d.reference, d.attempt_count, d.next_attempt_at, d.last_attempt_at,
+       d.settled_at, d.provider, d.receipt_status, d.last_error, d.prove_at IS NOT NULL
+FROM batch b
+CROSS JOIN LATERAL (
+    SELECT * FROM delivery
+    WHERE delivery.send_id = b.send_id AND delivery.row_no BETWEEN greatest(b.first_row, %(after)s + 1) AND b.last_row
+      AND delivery.status = ANY (%(statuses)s::text[])
+    ORDER BY delivery.row_no
+) AS d
+WHERE b.send_id = %(send_id)s AND b.last_row > %(after)s
+  AND ('owed' = ANY (%(statuses)s::text[]) AND b.owed > 0 OR 'sending' = ANY (%(statuses)s::text[]) AND b.sending > 0
+       OR 'retrying' = ANY (%(statuses)s::text[]) AND b.retrying > 0
+       OR 'sent' = ANY (%(statuses)s::text[]) AND b.sent > 0 OR 'failed' = ANY (%(statuses)s::text[]) AND b.failed > 0
+       OR 'dead_lettered' = ANY (%(statuses)s::text[]) AND b.dead_lettered > 0
+       OR 'unsure' = ANY (%(statuses)s::text[]) AND b.unsure > 0
+       OR 'suppressed' = ANY (%(statuses)s::text[]) AND b.suppressed > 0
+       OR 'cancelled' = ANY (%(statuses)s::text[]) AND b.cancelled > 0
+       OR 'expired' = ANY (%(statuses)s::text[]) AND b.expired > 0)
+ORDER BY b.batch_no, d.row_no LIMIT %(limit)s
+
+-- name: select_batches_of_send
+-- Batches that are not settled: those in a worker's hands first, then those due longest.
+SELECT b.batch_no, b.channel, b.first_row, b.last_row, b.sent, b.owed, b.retrying, b.sending, b.unsure, b.due_at,
+       b.recovery_count, w.name, b.progress_at, count(*) OVER ()
+FROM batch b LEFT JOIN worker w ON w.id = b.holder
+WHERE b.send_id = %(send_id)s AND b.settled_at IS NULL
+ORDER BY b.holder IS NULL, b.due_at, b.batch_no LIMIT %(limit)s
+
+-- name: select_recovered_batches
+-- Open batches that were taken from a worker that died or hung, without an answer of a provider since.
+SELECT batch_no, recovery_count, progress_at FROM batch
+WHERE send_id = %(send_id)s AND recovery_count > 0 AND settled_at IS NULL
+ORDER BY recovery_count DESC, batch_no LIMIT %(limit)s
+
+-- name: select_deeds_on_send
+-- What operators did to a send.
+SELECT at, operator, action, reason, result FROM audit WHERE target = %(target)s ORDER BY id DESC LIMIT %(limit)s
+
+-- name: select_operations_on_send
+-- What operators did to the deliveries of this send and no other.
+SELECT id, kind, status, operator, total, done, created_at, ended_at FROM operation
+WHERE filter ->> 'send_id' = %(send_id)s::text ORDER BY created_at DESC LIMIT %(limit)s

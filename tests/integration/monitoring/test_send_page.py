@@ -1,0 +1,199 @@
+"""The page of one send, and the list of sends."""
+
+import re
+from uuid import UUID, uuid4
+
+import pytest
+from flask import Flask
+
+from shared.domain.ids import delivery_id
+from shared.domain.roles import Role
+from shared.domain.states import SendStatus
+from shared.ledger.db import Ledger
+from tests.integration.ledger.hand import Hand
+from tests.integration.monitoring.conftest import MakeApp
+from tests.support.browser import Browser, text_of
+from tests.support.factories import MadeSend, make_send, send_status
+from tests.support.ledger_rows import put_rows, put_send, scalar
+
+SENDING = SendStatus.SENDING
+
+
+@pytest.fixture
+def app(make_app: MakeApp, redis_url: str) -> Flask:
+    return make_app(redis_url=redis_url, email_provider="sandbox", sms_provider="sandbox")
+
+
+def address(send: MadeSend, rest: str = "") -> str:
+    return f"/admin/monitoring/sends/{send.id}{rest}"
+
+
+@pytest.fixture
+def mixed(ledger: Ledger) -> MadeSend:
+    """Sent 1–30, failed 31–33, dead-lettered 34–35, unsure 36 and being proved 37, retrying 38–40, suppressed 41."""
+    send = make_send(ledger, count=60, status=SENDING)
+    for rows, status in ((range(1, 31), "sent"), (range(31, 34), "failed"), (range(34, 36), "dead_lettered")):
+        put_rows(ledger, send.id, rows, status)
+    put_rows(ledger, send.id, [36], "unsure")
+    put_rows(ledger, send.id, [37], "unsure", prove_in="1 minute")
+    put_rows(ledger, send.id, range(38, 41), "retrying")
+    put_rows(ledger, send.id, [41], "suppressed")
+    return send
+
+
+def test_the_pills_count_every_delivery_once(browser: Browser, mixed: MadeSend) -> None:
+    text = text_of(browser.get(address(mixed)))
+    for said in ("All 60", "Sent 30", "Retrying 3", "Failed 5", "Unsure 2", "Waiting 19", "Not sent on purpose 1"):
+        assert said in text, said
+    assert "2 of the failed used up their attempts" in text
+    assert "1 of the unsure are being proved" in text
+    assert "acme" in text
+
+
+@pytest.mark.parametrize(
+    ("show", "rows"),
+    [("sent", 30), ("retrying", 3), ("failed", 5), ("unsure", 2), ("waiting", 19), ("stopped", 1), ("nonsense", 50)],
+)
+def test_a_pill_shows_its_recipients_masked(browser: Browser, mixed: MadeSend, show: str, rows: int) -> None:
+    page = browser.get(address(mixed, f"?show={show}"))
+    assert len(re.findall(r"p\*\*\*@e\*\*\*\.com", page.text)) == rows
+    assert "example" not in page.text
+
+
+def test_pages_of_recipients_follow_each_other_each_row_once(browser: Browser, ledger: Ledger) -> None:
+    send = make_send(ledger, count=120, status=SENDING)
+    seen: list[str] = []
+    path: str | None = address(send, "?show=waiting")
+    while path:
+        page = browser.get(path).text
+        seen += re.findall(r'data-label="Row"><span class="figure">(\d+)', page)
+        found = re.search(r'href="([^"]+)">Next 50', page)
+        path = found[1].replace("&amp;", "&") if found else None
+    assert seen == [str(row) for row in range(1, 121)]
+
+
+def test_failed_recipients_lead_to_their_failure_and_all_of_them_to_a_requeue(
+    browser: Browser, mixed: MadeSend
+) -> None:
+    page = browser.get(address(mixed, "?show=failed")).text
+    assert f"/admin/monitoring/failures/{delivery_id(mixed.id, 31)}" in page
+    assert f"/admin/monitoring/operations/new?kind=requeue&amp;send={mixed.id}" in page
+
+
+def test_the_file_holds_the_filter_and_no_address(browser: Browser, ledger: Ledger, mixed: MadeSend) -> None:
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET reference = '=1+1', last_error = 'no jane.doe@example.com here'")
+    answer = browser.get(address(mixed, "/recipients.csv?show=failed"))
+    lines = answer.text.strip().splitlines()
+    assert len(lines) == 6
+    assert "'=1+1" in lines[1]
+    assert "example" not in answer.text
+    assert "jane" not in answer.text
+
+
+def test_the_time_left_of_a_send_is_that_of_its_turn(browser: Browser, ledger: Ledger) -> None:
+    send = make_send(ledger, count=300, status=SENDING, batch_size=100)
+    make_send(ledger, count=2_700, status=SENDING, batch_size=100)
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent)"
+            " SELECT date_trunc('minute', now()) - ago * interval '1 minute', 1, 'live', 'email', 'ches', 5, 60"
+            " FROM generate_series(1, 5) AS ago"
+        )
+    assert "about 10 min left" in text_of(browser.get(address(send)))
+
+
+def test_a_send_without_a_worker_says_so(browser: Browser, ledger: Ledger, mixed: MadeSend) -> None:
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '5 minutes' WHERE due_at IS NOT NULL")
+        connection.execute("UPDATE send SET started_at = now() - interval '5 minutes'")
+    assert "waiting for a worker" in text_of(browser.get(address(mixed)))
+
+
+def test_batches_name_their_worker(browser: Browser, ledger: Ledger) -> None:
+    send = make_send(ledger, count=60, status=SENDING)
+    Hand(ledger).take(send, limit=3)
+    text = text_of(browser.get(address(send)))
+    assert "3 not settled" in text
+    assert "by hand" in text
+
+
+def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
+    browser: Browser, ledger: Ledger, mixed: MadeSend
+) -> None:
+    assert "22 deliveries wait until somebody resumes" in text_of(browser.get(address(mixed, "/pause")))
+    refused = browser.post(address(mixed, "/pause"), {"reason": " "}, follow=True)
+    assert "Say why" in text_of(refused)
+    assert send_status(ledger, mixed.id) == "sending"
+    paused = text_of(browser.post(address(mixed, "/pause"), {"reason": "wrong list"}, follow=True))
+    assert "The send is paused" in paused
+    assert "kim: wrong list" in paused
+    assert send_status(ledger, mixed.id) == "paused"
+    browser.post(address(mixed, "/resume"))
+    assert send_status(ledger, mixed.id) == "sending"
+    assert "Cancel 22 deliveries" in text_of(browser.get(address(mixed, "/cancel")))
+    browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
+    assert send_status(ledger, mixed.id) == "cancelled"
+    late = text_of(browser.post(address(mixed, "/pause"), {"reason": "again"}, follow=True))
+    assert "Nothing was changed: the send is cancelled" in late
+    with ledger.autocommit() as connection:
+        kept = connection.execute("SELECT action, operator, reason, count, result FROM audit ORDER BY id").fetchall()
+    assert kept == [
+        ("pause send", "kim", "wrong list", 23, "done"),
+        ("resume send", "kim", None, 23, "done"),
+        ("cancel send", "kim", "wrong list", 23, "done"),
+        ("pause send", "kim", "again", 23, "the send was cancelled"),
+    ]
+    assert "kim: cancel send" in late
+
+
+def test_who_may_only_read_acts_on_nothing(app: Flask, ledger: Ledger, mixed: MadeSend) -> None:
+    reader = Browser(app, role=Role.READ)
+    assert 'aria-disabled="true"' in reader.get(address(mixed)).text
+    assert reader.post(address(mixed, "/cancel"), {"reason": "x"}).status_code == 403
+    assert send_status(ledger, mixed.id) == "sending"
+
+
+@pytest.mark.parametrize("text", [str(uuid4()), "nonsense", "0", "%00"])
+def test_an_address_of_no_send_says_what_may_be_the_matter(browser: Browser, text: str) -> None:
+    for rest in ("", "/recipients.csv", "/pause"):
+        answer = browser.get(f"/admin/monitoring/sends/{text}{rest}")
+        assert answer.status_code == 404
+    assert "There is no send with this id" in text_of(browser.get(f"/admin/monitoring/sends/{text}"))
+
+
+def test_a_send_whose_recipients_are_gone_keeps_its_totals(browser: Browser, ledger: Ledger) -> None:
+    send = make_send(ledger, count=40, status=SENDING)
+    put_rows(ledger, send.id, range(1, 41), "sent")
+    put_send(ledger, send.id, SendStatus.COMPLETED)
+    with ledger.autocommit() as connection:
+        connection.execute('UPDATE send SET settled_counts = \'{"email": {"sent": 40}}\', forgotten_at = now()')
+        connection.execute("DELETE FROM batch")
+        connection.execute("DELETE FROM delivery")
+    text = text_of(browser.get(address(send)))
+    assert "Sent 40" in text
+    assert "The recipients were removed." in text
+
+
+def test_the_list_shows_the_newest_first_page_by_page(browser: Browser, ledger: Ledger) -> None:
+    sends = [make_send(ledger, count=1, status=SENDING, tenant="globex") for _ in range(53)]
+    put_send(ledger, sends[-1].id, SendStatus.COMPLETED)
+    first = browser.get("/admin/monitoring/sends").text
+    shown = re.findall(r"/admin/monitoring/sends/([0-9a-f-]{36})", first)
+    assert [UUID(id_) for id_ in shown] == [send.id for send in reversed(sends[3:])]
+    older = re.search(r'href="([^"]+)">Older', first)
+    assert older is not None
+    assert len(re.findall(r"/admin/monitoring/sends/[0-9a-f-]{36}", browser.get(older[1]).text)) == 3
+    assert str(sends[-1].id) not in browser.get("/admin/monitoring/sends?status=open").text
+    assert scalar(ledger, "SELECT count(*) FROM send") == 53
+
+
+def test_panels_of_a_send_are_renewed_alone(browser: Browser, ledger: Ledger, mixed: MadeSend) -> None:
+    page = browser.get(address(mixed)).text
+    query = re.search(r'data-query="([^"]*)"', page)
+    assert query is not None
+    have = ",".join(f"{name}:{digest}" for name, digest in re.findall(r'data-panel="(\w+)" data-hash="(\w+)"', page))
+    path = f"/admin/monitoring/panels?page=send&{query[1]}&have={have}"
+    assert browser.get(path).get_json()["panels"] == {}
+    put_rows(ledger, mixed.id, range(50, 61), "sent")
+    assert set(browser.get(path).get_json()["panels"]) == {"send_figures", "send_batches"}
