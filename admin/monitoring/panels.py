@@ -20,7 +20,7 @@ from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
 from admin.monitoring.access import may_act, why_not_act
-from admin.monitoring.snapshot import Snapshot
+from admin.monitoring.snapshot import SECTIONS, Snapshot
 from shared.ledger.db import POSTGRES_AWAY
 
 _log = logging.getLogger(__name__)
@@ -135,9 +135,9 @@ def render_panel(panel: Panel, view: View) -> Rendered:
 
 
 def _render_panel(panel: Panel, view: View) -> Rendered:
-    entries = [view.snapshot.section(name) for name in panel.sections]
-    bad = next((entry for entry in entries if entry["status"] == "unavailable"), None)
-    bad = bad or next((entry for entry in entries if entry["status"] == "stale"), None)
+    entries = {name: view.snapshot.section(name) for name in panel.sections}
+    bad = next((name for name, entry in entries.items() if entry["status"] == "unavailable"), None)
+    bad = bad or next((name for name, entry in entries.items() if entry["status"] == "stale"), None)
     own: Mapping[str, object] = {}
     is_readable = True
     if panel.context is not None:
@@ -150,11 +150,19 @@ def _render_panel(panel: Panel, view: View) -> Rendered:
         "monitoring/panel.html",
         panel=panel,
         view=view,
-        bad=bad,
+        bad=entries[bad] if bad else None,
+        reason=_reason(bad, view) if bad else "",
         is_readable=is_readable,
-        data=entries[0]["data"] if entries else {},
+        data=entries[panel.sections[0]]["data"] if entries else {},
         **own,
     )
+
+
+def _reason(section: str, view: View) -> str:
+    found = SECTIONS.get(section)
+    if found is not None and view.snapshot.is_away(found.store):
+        return f"{found.store.capitalize()} does not answer"
+    return "this could not be read"
 
 
 def poll_ms(view: View) -> int:

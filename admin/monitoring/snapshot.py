@@ -134,7 +134,11 @@ _NOTHING: Mapping[str, Any] = {"status": "unavailable", "at": None, "since": Non
 
 
 class _StoreAway(Exception):  # noqa: N818  # a state of the world
-    """The store of a section cannot be asked."""
+    """A store cannot be asked."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.store = store
 
 
 def build(services: Services, previous: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -150,13 +154,13 @@ def build(services: Services, previous: Mapping[str, Any] | None) -> dict[str, A
     away = {store: not _answers(store, sources) for store in STORES}
     sections = {}
     for section in list(SECTIONS.values()):
-        data = None
+        data, last = None, before["sections"].get(section.name, _NOTHING)
         if not away[section.store] and time.monotonic() - started < _ENOUGH_S:
             try:
-                data = _sample(section, sources)
-            except _StoreAway:
-                away[section.store] = True
-        sections[section.name] = _entry(data, before["sections"].get(section.name, _NOTHING), now)
+                data = _sample(section, sources, is_new_trouble=last["since"] is None)
+            except _StoreAway as lost:
+                away[lost.store] = True
+        sections[section.name] = _entry(data, last, now)
     stores = {store: _store_entry(away[store], before["stores"].get(store, {}), now) for store in STORES}
     document = {"v": round(now.timestamp() * 1000), "at": iso(now), "stores": stores, "sections": sections}
     warnings, verdict = judge(document, services.settings, now)
@@ -175,17 +179,22 @@ def _answers(store: Store, sources: Sources) -> bool:
     return True
 
 
-def _sample(section: Section, sources: Sources) -> Data | None:
+def _sample(section: Section, sources: Sources, *, is_new_trouble: bool) -> Data | None:
+    """Give a section's data, None where it has none; its trouble is written to the log once, not every two seconds."""
     try:
         data = section.sample(sources)
         json.dumps(data)
     except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable):
-        _log.warning("section_too_slow", extra={"section": section.name})
+        if is_new_trouble:
+            _log.warning("section_too_slow", extra={"section": section.name})
         return None
-    except (RedisUnavailable, *POSTGRES_AWAY) as fault:
-        raise _StoreAway from fault
+    except RedisUnavailable as fault:
+        raise _StoreAway("redis") from fault
+    except POSTGRES_AWAY as fault:
+        raise _StoreAway("postgres") from fault
     except Exception:  # noqa: BLE001  # a border: a fault in one section must not take the others from the person on call
-        _log.exception("section_failed", extra={"section": section.name})
+        if is_new_trouble:
+            _log.exception("section_failed", extra={"section": section.name})
         return None
     return data
 

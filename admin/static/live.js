@@ -241,6 +241,7 @@
     if (offer) {
       const panel = offer.closest("[data-panel]"), part = waiting.get(panel.dataset.panel);
       offer.remove();
+      $("#content").focus({ preventScroll: true }); // not lost with the button, and not in the panel, which would hold it
       if (part) apply(panel.dataset.panel, part, true);
     }
   });

@@ -66,6 +66,11 @@ def _system(ledger: Ledger) -> str:
 PAGES = [
     PageCase("overview, nothing there", _empty("/admin/monitoring")),
     PageCase("overview", _overview),
+    PageCase("failures, nothing there", _empty("/admin/monitoring/failures")),
+    PageCase("system, nothing there", _empty("/admin/monitoring/system")),
+    PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
+    PageCase("audit", _empty("/admin/monitoring/audit")),
+    PageCase("sign-in", _empty("/admin/sign-in")),
     PageCase("no such page", _empty("/admin/monitoring/no-such-page")),
     PageCase("inbox, nothing there", _empty("/inbox")),
     PageCase("inbox", _inbox),

@@ -119,7 +119,7 @@ def test_a_frozen_postgres_leaves_the_last_figures_with_their_age_and_says_so(st
     status, text = stores.open()
     assert status == 200
     assert "Postgres does not answer" in text
-    assert "not readable since" in text
+    assert ": Postgres does not answer, first noticed" in text
     entry = document["sections"]["channels"]
     assert (entry["status"], entry["data"]) == ("stale", before["sections"]["channels"]["data"])
     stores.postgres.thaw()
