@@ -1,7 +1,5 @@
 """An operator's hold: kept by the ledger, told to Redis, and true whatever Redis says."""
 
-from uuid import uuid4
-
 import pytest
 import redis
 
@@ -14,6 +12,7 @@ from shared.recovery.holds import Holds
 from shared.recovery.waits import Waits, circuit_of
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import counts, make_send
+from tests.support.ledger_rows import put_rows
 
 ACCOUNT = ("sandbox", "sandbox")
 
@@ -124,16 +123,11 @@ def test_both_deeds_are_audited_with_their_reason(worker: InProcess, ledger: Led
 
 
 def test_no_look_is_made_at_a_provider_that_is_held(worker: InProcess, ledger: Ledger, away: Holds) -> None:
-    make_send(ledger, count=1, status=SendStatus.SENDING)
+    send = make_send(ledger, count=1, status=SendStatus.SENDING)
+    put_rows(ledger, send.id, [1], "unsure", attempts=1, prove_in="-1 second")
     with ledger.autocommit() as connection:
         connection.execute(
-            "UPDATE delivery SET status = 'unsure', claim_id = %s, provider = 'sandbox', credential = 'sandbox',"
-            " last_attempt_at = now() - interval '1 minute', first_attempt_at = now() - interval '1 minute',"
-            " prove_at = now() - interval '1 second'",
-            [uuid4()],
-        )
-        connection.execute(
-            "UPDATE batch SET owed = 0, due_at = NULL, unsure = 1, proving = 1, prove_at = now() - interval '1 second'"
+            "UPDATE delivery SET provider = 'sandbox', credential = 'sandbox', first_attempt_at = last_attempt_at"
         )
     away.hold(*ACCOUNT, operator="kim", reason="maintenance")
     worker.call(JobName.PROVE, slot=1)
