@@ -1,7 +1,7 @@
 -- name: detect_events
 -- Detection: each event that a channel wants to hear of and has not, as one thing to be told; `baseline` writes it down
 -- as known. Committed before anything is delivered. Events come into sight when they are committed, so detection looks
--- back an hour before it last looked, longer than any transaction may last.
+-- back ten minutes before it last looked, longer than any transaction may last.
 INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, details, finding_key, occurred_at, status,
                           next_attempt_at, final_at)
 SELECT c.id, e.dedup_key, e.kind, e.subject, e.severity, e.details, e.finding_key, e.created_at,
@@ -9,7 +9,7 @@ SELECT c.id, e.dedup_key, e.kind, e.subject, e.severity, e.details, e.finding_ke
        CASE WHEN NOT %(baseline)s THEN now() END, CASE WHEN %(baseline)s THEN now() END
 FROM digest_channel c
 JOIN event e ON e.tenant_id = c.tenant_id
-    AND e.received_at >= coalesce(greatest(c.events_from, c.detected_at - interval '1 hour'), '-infinity')
+    AND e.received_at >= coalesce(greatest(c.events_from, c.detected_at - interval '10 minutes'), '-infinity')
 WHERE c.id = %(channel_id)s
   AND array_position(%(severities)s::text[], e.severity) >= array_position(%(severities)s::text[], c.min_severity)
   AND (c.kinds IS NULL OR e.kind = ANY (c.kinds))
@@ -26,7 +26,7 @@ SELECT c.id, f.dedup_key, f.kind, f.subject, f.severity, f.details, f.key, f.cha
        CASE WHEN NOT %(baseline)s THEN now() END, CASE WHEN %(baseline)s THEN now() END
 FROM digest_channel c
 JOIN finding f ON f.tenant_id = c.tenant_id AND f.active
-    AND f.changed_at >= coalesce(c.detected_at - interval '1 hour', '-infinity')
+    AND f.changed_at >= coalesce(c.detected_at - interval '10 minutes', '-infinity')
 WHERE c.id = %(channel_id)s
   AND array_position(%(severities)s::text[], f.severity) >= array_position(%(severities)s::text[], c.min_severity)
   AND (c.kinds IS NULL OR f.kind = ANY (c.kinds))
