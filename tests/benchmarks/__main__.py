@@ -10,8 +10,8 @@ from tests.benchmarks import machine, page
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.cases.acceptance import accept_100k
 from tests.benchmarks.cases.ceiling import ceiling_asyncio
-from tests.benchmarks.cases.idle import idle_fleet
 from tests.benchmarks.cases.digests import digest_100k, retention_1m
+from tests.benchmarks.cases.idle import idle_fleet
 from tests.benchmarks.cases.lanes import single_during_bulk
 from tests.benchmarks.cases.memory import redis_1m
 from tests.benchmarks.cases.merge import guards, merge_20k_0ms, merge_200ms
