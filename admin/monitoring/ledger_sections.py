@@ -1,9 +1,14 @@
 """What the ledger tells of the machinery, for the snapshot: due work, pauses, holds, passes, and the server itself."""
 
+import json
 import time
+from contextlib import suppress
 from datetime import datetime
 
+from admin.monitoring import flow
 from admin.monitoring.snapshot import Data, Section, Sources, add_section, iso
+from shared.coordination import keys
+from shared.coordination.redis import RedisUnavailable
 from shared.domain.health_facts import FAILURE_WINDOW_S
 from shared.domain.states import Channel, Mode
 from shared.jobs import queue_for
@@ -12,14 +17,17 @@ from shared.recovery.passes import KINDS
 
 #: Minutes over which failures are counted, and those that are "now".
 _FAILURE_MINUTES, _NOW_MINUTES = FAILURE_WINDOW_S // 60, 3
+#: Milliseconds for which totals are not summed again: less than any scrape interval.
+_TOTALS_MS = 5_000
 #: Recoveries that the System page lists.
 _RECOVERIES = 20
 
 
 def sample_work(sources: Sources) -> Data:
     """What is due, which queues and providers people stopped, and what each provider last took and refused."""
+    lanes = sources.once(flow.look).work.lanes
     with sources.connection() as connection:
-        due = system.due_work(connection)
+        released_at = system.released_at(connection)
         paused = pauses.paused(connection)
         states = {(state.provider, state.credential): state for state in providers.states(connection)}
         holds = {(hold.provider, hold.credential): hold for hold in providers.holds(connection)}
@@ -27,14 +35,15 @@ def sample_work(sources: Sources) -> Data:
     return {
         "due": [
             {
-                "queue": queue_for(work.channel, work.lane).value,
-                "channel": work.channel.value,
-                "lane": work.lane.value,
-                "mode": work.mode.value,
-                "due": work.due,
-                "oldest_due_at": iso(work.oldest_at),
+                "queue": queue_for(lane.channel, lane.lane).value,
+                "channel": lane.channel.value,
+                "lane": lane.lane.value,
+                "mode": lane.mode.value,
+                "due": lane.due,
+                "oldest_due_at": iso(_since(lane.oldest_due_at, released_at)),
             }
-            for work in due
+            for lane in lanes
+            if lane.due
         ],
         "pauses": [
             {"queue": pause.queue, "by": pause.operator, "reason": pause.reason, "since": iso(pause.since)}
@@ -62,7 +71,6 @@ def sample_traffic(sources: Sources) -> Data:
     """What happened to live deliveries in the last minutes, by channel; and everything since the beginning."""
     with sources.connection() as connection:
         recent = minutes.last(connection, minutes=_FAILURE_MINUTES)
-        totals = minutes.totals(connection)
         rates = system.provider_rates(connection)
     channels = []
     for channel in Channel:
@@ -81,17 +89,33 @@ def sample_traffic(sources: Sources) -> Data:
     return {
         "channels": channels,
         "per_minute": rates,
-        "totals": [
-            {
-                "channel": total.channel.value,
-                "provider": total.provider,
-                "counts": {name: getattr(total.counts, name) for name in minutes.COUNTS},
-                "took": {str(bucket): count for bucket, count in sorted(total.took.items())},
-            }
-            for total in totals
-            if total.mode is Mode.LIVE
-        ],
+        "totals": _totals(sources),
     }
+
+
+def _totals(sources: Sources) -> list[Data]:
+    """Everything since the beginning; summed anew every _TOTALS_MS for the whole fleet, since it reads every minute."""
+    key = keys.SNAPSHOT_TOTALS.name(sources.settings.redis_namespace)
+    with suppress(RedisUnavailable):
+        (kept,) = sources.link.pipeline([("GET", key)])
+        if kept:
+            found: list[Data] = json.loads(kept)
+            return found
+    with sources.connection() as connection:
+        totals = minutes.totals(connection)
+    found = [
+        {
+            "channel": total.channel.value,
+            "provider": total.provider,
+            "counts": {name: getattr(total.counts, name) for name in minutes.COUNTS},
+            "took": {str(bucket): count for bucket, count in sorted(total.took.items())},
+        }
+        for total in totals
+        if total.mode is Mode.LIVE
+    ]
+    with suppress(RedisUnavailable):
+        sources.link.pipeline([("SET", key, json.dumps(found), "PX", _TOTALS_MS)])
+    return found
 
 
 def sample_recovery(sources: Sources) -> Data:
@@ -148,6 +172,11 @@ def sample_postgres(sources: Sources) -> Data:
         "max_connections": health.max_connections,
         "skew_s": round(health.now.timestamp() - (before + after) / 2, 3),
     }
+
+
+def _since(oldest_at: datetime | None, released_at: datetime | None) -> datetime | None:
+    """Since when work could go: not before somebody let it."""
+    return max(oldest_at, released_at) if oldest_at and released_at else oldest_at
 
 
 def _seconds(started: datetime | None, ended: datetime | None) -> float | None:

@@ -126,7 +126,7 @@ def queue_rows(view: View) -> Mapping[str, object]:
             {
                 **row,
                 "due": sum(work["due"] for work in works),
-                "oldest_due_at": min((work["oldest_due_at"] for work in works), default=None),
+                "oldest_due_at": min((work["oldest_due_at"] for work in works if work["oldest_due_at"]), default=None),
                 "word": word,
                 "kind": "off" if word == "no worker" and not row["no_worker_since"] else _QUEUE_KINDS[word],
                 "why": _why_queue(row, pause, facts),

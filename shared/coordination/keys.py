@@ -156,6 +156,14 @@ SNAPSHOT_BUILD = Key(
     reader="web processes (snapshot)",
     meaning="one process builds for all, at most every 2 s",
 )
+SNAPSHOT_TOTALS = Key(
+    template="<ns>:{snapshot}:totals",
+    type="string: JSON",
+    ttl="5 s",
+    writer="web processes (snapshot)",
+    reader="web processes (snapshot)",
+    meaning="counts since the beginning, which are summed less often than the rest",
+)
 MINUTES = Key(
     template="<ns>:minutes:<queue>",
     type="hash: minute modulo the ring's length, 'minute added done failed'",
@@ -237,6 +245,7 @@ OURS = (
     DOORBELL_QUIET,
     SNAPSHOT,
     SNAPSHOT_BUILD,
+    SNAPSHOT_TOTALS,
     MINUTES,
     MESSAGE_STARTS,
 )

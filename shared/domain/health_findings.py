@@ -97,7 +97,7 @@ def nothing_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     """A channel with old due work that may go, of which nothing goes."""
     for channel in ("email", "sms"):
         works = [work for work in facts.due() if work["channel"] == channel and work["mode"] == "live"]
-        oldest = min((work["oldest_due_at"] for work in works), default=None)
+        oldest = min((work["oldest_due_at"] for work in works if work["oldest_due_at"]), default=None)
         age_s = facts.age_s(oldest)
         if age_s is None or age_s < limits.nothing_moving_age_s:
             continue

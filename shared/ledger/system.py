@@ -1,32 +1,20 @@
-"""How the machinery is, read from the ledger: what is due, the server itself, passes and ticks, newest errors."""
+"""How the machinery is, read from the ledger: the server itself, passes and ticks, releases, newest errors."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.domain.states import Channel, Lane, Mode
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 from shared.ledger.recovery import Pass
 
-_DUE = statement("select_work_due")
+_RELEASED = statement("select_released_at")
 _HEALTH = statement("select_ledger_health")
 _RECOVERY = statement("select_recovery_state")
 _SUMS = statement("sum_recoveries")
 _RECOVERIES = statement("select_recoveries")
 _ERRORS = statement("select_newest_errors")
 _RATES = statement("select_provider_rates")
-
-
-@dataclass(frozen=True, slots=True)
-class DueWork:
-    """Deliveries of one queue and mode that may be called now, and since when the oldest batch of them may."""
-
-    mode: Mode
-    lane: Lane
-    channel: Channel
-    due: int
-    oldest_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +63,10 @@ class ProviderError:
     detail: str | None
 
 
-def due_work(connection: Connection) -> list[DueWork]:
-    """What is due now, by queue and mode; what is held back by a provider is among it."""
-    return [DueWork(Mode(row[0]), Lane(row[1]), Channel(row[2]), row[3], row[4]) for row in connection.execute(_DUE)]
+def released_at(connection: Connection) -> datetime | None:
+    """When an operator last let go of a provider or a queue; None: not within the hour."""
+    row = connection.execute(_RELEASED).fetchone()
+    return None if row is None else row[0]
 
 
 def ledger_health(connection: Connection) -> LedgerHealth:

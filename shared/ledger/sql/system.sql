@@ -1,21 +1,6 @@
--- name: select_work_due
--- Work of sends in progress that is due and in nobody's hands, by queue and mode. Age counts from when it could go:
--- the send's resumption and start, and an operator's newest release. Rows in backoff of a batch that is due for
--- others are left out; they are counted once nothing else of it is owed. Caller: the pages' snapshot.
-SELECT s.mode, s.lane, b.channel, sum(b.due)::bigint AS due,
-       min(greatest(b.oldest, s.resumed_at, s.started_at, r.released_at)) AS oldest
-FROM send s
-CROSS JOIN LATERAL (
-    SELECT channel, sum(CASE WHEN owed > 0 THEN owed ELSE retrying END) AS due, min(due_at) AS oldest
-    FROM batch WHERE batch.send_id = s.id AND holder IS NULL AND due_at <= now()
-    GROUP BY channel
-) AS b
-CROSS JOIN (
-    SELECT max(at) AS released_at FROM audit
-    WHERE at > now() - interval '1 hour' AND action IN ('release', 'resume queue')
-) AS r
-WHERE s.status = 'sending'
-GROUP BY s.mode, s.lane, b.channel
+-- name: select_released_at
+-- When an operator last released a provider or resumed a queue, within the hour: what waited counts its age from then.
+SELECT max(at) FROM audit WHERE at > now() - interval '1 hour' AND action IN ('release', 'resume queue')
 
 -- name: select_ledger_health
 -- The server's clock, version, connections and the schema's version. Caller: the pages' snapshot.

@@ -1,6 +1,7 @@
 """`/metrics`: the same from every web process, never falling, and nothing of a process that is gone."""
 
 import time
+from contextlib import suppress
 from signal import SIGKILL
 from typing import Any
 
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from admin.extensions import installed
 from admin.monitoring.snapshot_cache import SnapshotCache
+from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import SendStatus
 from shared.ledger import minutes
 from shared.ledger.db import Ledger
@@ -33,6 +35,8 @@ def read(app: Flask, **headers: str) -> Samples:
     """Scrape, anew."""
     cache: SnapshotCache = app.extensions["tidings-snapshots"]
     cache.outdate()
+    with suppress(RedisUnavailable):
+        installed(app).link.pipeline([("DEL", "tidings:{snapshot}:totals")])
     answer = app.test_client().get("/metrics", headers={name.replace("_", "-"): it for name, it in headers.items()})
     assert answer.status_code == 200, answer.text
     return samples_of(answer.text)
