@@ -11,7 +11,7 @@ from admin.api.limits import MAX_FIELDS, MAX_PARAMS
 from admin.api.outline import Outline
 from admin.api.schemas import EmailRequest, SendRequest, SmsRequest, parse_timestamp
 from admin.errors import Fault
-from shared.domain.address import AddressError, Sender, check_header_text, parse_phone, parse_sender
+from shared.domain.address import AddressError, check_header_text, parse_phone, parse_sender
 from shared.domain.merge import Template, TemplateError, compile_template, normalise_name, normalise_params
 from shared.domain.merge_values import show
 from shared.domain.states import Channel
@@ -186,18 +186,11 @@ def _read_sender(text: object, pointer: str, faults: Faults) -> str | None:
     if not isinstance(text, str):
         return None
     try:
-        return _spell(parse_sender(text))
+        return parse_sender(text).spelled
     except AddressError as error:
         if not faults.at(pointer):
             faults.add(pointer, str(error))
         return None
-
-
-def _spell(sender: Sender) -> str:
-    if not sender.name:
-        return sender.address
-    escaped = sender.name.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}" <{sender.address}>'
 
 
 def _read_part(

@@ -97,6 +97,14 @@ class Sender(NamedTuple):
     name: str
     address: str
 
+    @property
+    def spelled(self) -> str:
+        """As it stands in a header: `"Doe, Jane" <jane@example.com>`."""
+        if not self.name:
+            return self.address
+        escaped = self.name.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}" <{self.address}>'
+
 
 def parse_email(text: str) -> EmailAddress:
     """

@@ -148,8 +148,7 @@ def _read(
                 raise _FieldError("has up to 500 visible ASCII characters, without spaces")
             secret[name] = value
         case "from":
-            parse_sender(value)
-            config["from"] = value
+            config["from"] = parse_sender(value).spelled
         case _:
             if len(value) > MAX_EMAIL_RECIPIENTS:
                 raise _FieldError(f"has more than {MAX_EMAIL_RECIPIENTS} addresses; use a mailing list")

@@ -69,6 +69,19 @@ class NotificationStatus(StrEnum):
     DEAD_LETTERED = "dead_lettered"
 
 
+#: Every edge a notification may take; it is made pending or, as part of a baseline, suppressed.
+NOTIFICATION_EDGES = frozenset(
+    [
+        *(
+            (source, target)
+            for source in (NotificationStatus.PENDING, NotificationStatus.RETRYING)
+            for target in (NotificationStatus.RETRYING, NotificationStatus.SENT, NotificationStatus.DEAD_LETTERED)
+        ),
+        (NotificationStatus.DEAD_LETTERED, NotificationStatus.PENDING),
+    ]
+)
+
+
 class DigestStatus(StrEnum):
     """
     One message.

@@ -18,6 +18,11 @@ def delivery_edges() -> set[Edge]:
     return _drawn("Deliveries")
 
 
+def notification_edges() -> set[Edge]:
+    """The edges of the notifications' diagram."""
+    return _drawn("Notifications")
+
+
 def makers(section: str) -> dict[Edge, list[str]]:
     """Per edge of a section's table the names of the functions that make it; empty where nothing makes it yet."""
     found: dict[Edge, list[str]] = {}

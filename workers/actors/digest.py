@@ -71,6 +71,7 @@ class Dispatch:
             except FlightLost:
                 done["overtaken"] = 1
         if any(done.values()):
+            self._runtime.doorbell.ring("digests")
             _log.info("digest_run_done", extra={"event_id": LogEvent.RUN_DONE.value, **done})
         return dict(done)
 

@@ -251,7 +251,7 @@ def test_what_may_be_shown_of_a_channel_holds_no_secret() -> None:
         plain_http=(),
         private=(),
     )
-    assert mail.config["from"] == "Ops <ops@example.com>"
+    assert mail.config["from"] == '"Ops" <ops@example.com>'
     assert not mail.secret
 
 
