@@ -28,7 +28,7 @@ _WORK_S, _SILENT_S = 50.0, 120.0
 #: Seconds between the beginnings of two runs: a day less a little, so that each begins at about the same time.
 _DAY_S = 24 * 3600.0 - 300.0
 #: Rows of the first chunk, the least and the most; seconds that a chunk's locks are aimed to last.
-_FIRST_CHUNK, _LEAST_CHUNK, _MOST_CHUNK = 2_000, 100, 10_000
+_FIRST_CHUNK, _LEAST_CHUNK, _MOST_CHUNK = 1_000, 100, 5_000
 _AIM_S = 0.1
 #: Seconds between two lines about progress.
 _SAY_S = 10.0
@@ -140,7 +140,7 @@ class Retention:
         took = time.monotonic() - began
         self._longest_s = max(self._longest_s, took)
         if took > _AIM_S:
-            self._chunk = max(_LEAST_CHUNK, self._chunk // 2)
+            self._chunk = max(_LEAST_CHUNK, int(self._chunk * _AIM_S / took / 2))
         elif took < _AIM_S / 3:
             self._chunk = min(_MOST_CHUNK, self._chunk * 3 // 2)
         self._runtime.wait_draining(took)

@@ -22,7 +22,8 @@ def put_row(connection: Connection, channel: int, status: NotificationStatus) ->
     connection.execute("DELETE FROM digest")
     row = connection.execute(
         "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status,"
-        " next_attempt_at, final_at, sent_at, dispatch_batch_id) VALUES (%(channel)s, 'k', 'x', 's', 'high', now(), %(status)s,"
+        " next_attempt_at, final_at, sent_at, dispatch_batch_id)"
+        " VALUES (%(channel)s, 'k', 'x', 's', 'high', now(), %(status)s,"
         " CASE WHEN %(open)s THEN now() END, CASE WHEN NOT %(open)s THEN now() END,"
         " CASE WHEN %(status)s = 'sent' THEN now() END, CASE WHEN %(status)s = 'sent' THEN gen_random_uuid() END)"
         " RETURNING id",
