@@ -69,6 +69,13 @@ def test_every_metric_of_an_alert_and_of_the_dashboard_exists() -> None:
     assert asked - known == set()
 
 
+def test_the_page_of_metrics_names_exactly_those_that_there_are() -> None:
+    page = (CHECKOUT / "docs/metrics.md").read_text(encoding="utf-8")
+    listed = {word for line in page.splitlines() if line.startswith("| `") for word in _WORDS.findall(line)}
+    assert samples() - listed == set()
+    assert {name for name in listed - samples() if not name.startswith("tidings_notifications")} == set()
+
+
 def test_the_rules_that_an_alert_counts_by_name_exist() -> None:
     named = {name for rule in RULES if rule.alert for name in re.findall(r'rule="(\w+)"', rule.alert.expression)}
     assert named <= {rule.name for rule in RULES}
