@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 
@@ -20,8 +21,11 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 class RunningProcess:
     """A process under test; `output()` is all it has written so far, both streams."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]", output_file: Path) -> None:
+    def __init__(
+        self, name: str, process: "subprocess.Popen[bytes]", output_file: Path, *, forget: Callable[[], None]
+    ) -> None:
         self.name, self.process, self._output_file = name, process, output_file
+        self._forget, self._gone = forget, False
 
     @property
     def pid(self) -> int:
@@ -40,7 +44,8 @@ class RunningProcess:
 
     def signal_group(self, number: Signals) -> None:
         """Signal it and all it forked, as a platform does."""
-        signal_group(self.process, number)
+        if not self._gone:
+            signal_group(self.process, number)
 
     def wait(self, timeout: float = 30.0) -> int:
         """Give the exit code, negative for a signal, once it has ended."""
@@ -54,9 +59,13 @@ class RunningProcess:
         return self.wait(timeout)
 
     def kill(self) -> None:
-        """SIGKILL to it and all it forked."""
+        """SIGKILL to it and all it forked; never again, since another program may be given its number."""
+        if self._gone:
+            return
         signal_group(self.process, SIGKILL)
         self.process.wait()
+        self._forget()
+        self._gone = True
 
 
 class ProcessStarter:
@@ -86,7 +95,7 @@ class ProcessStarter:
         output_file = self._folder / f"process-{len(self.started)}.log"
         with output_file.open("wb") as output:
             process = self._tether.start(words, cwd=cwd, env=self._environment(env or {}), output=output)
-        running = RunningProcess(name, process, output_file)
+        running = RunningProcess(name, process, output_file, forget=partial(self._tether.forget, process))
         self.started.append(running)
         if ready is not None:
             wait_until(lambda: _is_ready(running, ready), timeout=timeout, what=f"{name} to be ready ({ready})")
@@ -96,7 +105,6 @@ class ProcessStarter:
         """Kill what still runs."""
         for running in self.started:
             running.kill()
-            self._tether.forget(running.process)
 
     def _environment(self, given: Mapping[str, str]) -> dict[str, str]:
         scripts = str(Path(sys.executable).parent)

@@ -129,6 +129,7 @@ class Fleet:
         else:
             code = running.wait(_DRAIN_S)
             assert code == 0, f"{member} ended its drain with {code}:\n{running.output()[-4000:]}"
+            running.kill()  # it has ended: what is left of its group, if anything, is no longer ours to find later
         if again:
             self.start(member)
 
