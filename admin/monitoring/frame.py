@@ -45,6 +45,7 @@ TABS = (
 
 #: What the foot of a page leads to, as far as it is there.
 PLACES = (
+    ("Sends", "/admin/monitoring/sends"),
     ("Operations", "/admin/monitoring/operations"),
     ("Audit", "/admin/monitoring/audit"),
     ("Sandbox inbox", "/inbox"),
@@ -143,9 +144,9 @@ def panels() -> AnyResponse:
     """
     The panels of `page` that are not as in `have` ("name:hash,…"); other arguments are the page's own.
 
-    `{"at", "now", "v", "status", "verdict", "panels": {name: {"hash", "html"}}, "poll_ms"}`. `verdict` and `tabs` are
-    panels of every page. `status`: `ok`, or `stale` while a store is away. 404 for a page nobody named, 503 when
-    neither store answers.
+    `{"at", "now", "v", "status", "stale_since", "verdict", "panels": {name: {"hash", "html"}}, "poll_ms"}`. `verdict`
+    and `tabs` are panels of every page. `status`: `ok`, or `stale` while a store is away; `stale_since`: since when the
+    ledger is. 404 for a page nobody named, 503 when neither store answers.
     """
     name = request.args.get("page", "")
     if name not in PAGES:
@@ -161,6 +162,7 @@ def panels() -> AnyResponse:
         "now": view.now.isoformat(),
         "v": view.snapshot.version,
         "status": "stale" if any(view.snapshot.is_away(store) for store in ("postgres", "redis")) else "ok",
+        "stale_since": document["stores"]["postgres"]["since"],
         "verdict": document["verdict"]["text"],
         "panels": {
             name: {"hash": panel.hash, "html": panel.html}

@@ -116,6 +116,7 @@
   let stream = null, isHearing = false, heardAt = 0, isPaused = kept.get("paused") === "yes";
   let seenAt = isLive ? Date.parse(body.dataset.at) - skewMs : 0, everyMs = Number(body.dataset.poll) || 15000, wantedVersion = 0, missed = 0;
   let timer = 0, isFetching = false, beganAt = 0, failedSince = 0, isSignedOut = false;
+  let ledgerAwaySince = body.dataset.staleSince || null;
   const isAwake = () => isLive && !document.hidden && !isPaused && !isSignedOut;
   function plan(ms) {
     clearTimeout(timer);
@@ -142,6 +143,7 @@
       failedSince = 0;
       skewMs = Date.parse(answer.now) - Date.now();
       seenAt = Date.parse(answer.at) - skewMs;
+      ledgerAwaySince = answer.stale_since;
       everyMs = Math.max(answer.poll_ms, 250 * Math.sqrt(tookMs) - 1000); // a slow server is asked less often
       for (const [name, part] of Object.entries(answer.panels)) apply(name, part, false);
       showTimes();
@@ -206,6 +208,7 @@
     const isStale = failedSince > 0 && ageMs > 2 * everyMs;
     const [kind, text] = isSignedOut ? ["stale", "Signed out: load the page again"]
       : isStale ? ["stale", `Stale since ${clockText(new Date(seenAt + skewMs))}`]
+      : ledgerAwaySince ? ["stale", `Stale since ${clockText(new Date(ledgerAwaySince))}`] // what is fetched is as old
       : isPaused ? ["paused", `Paused · ${age}`]
       : isHearing ? ["live", `Live · ${age}`]
       : ["polling", `Every ${Math.round(everyMs / 1000)} s · ${age}`];

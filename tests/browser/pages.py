@@ -67,7 +67,6 @@ PAGES = [
     PageCase("overview, nothing there", _empty("/admin/monitoring")),
     PageCase("overview", _overview),
     PageCase("failures, nothing there", _empty("/admin/monitoring/failures")),
-    PageCase("system, nothing there", _empty("/admin/monitoring/system")),
     PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
     PageCase("audit", _empty("/admin/monitoring/audit")),
     PageCase("sign-in", _empty("/admin/sign-in")),

@@ -122,6 +122,8 @@ def test_a_frozen_postgres_leaves_the_last_figures_with_their_age_and_says_so(st
     assert ": Postgres does not answer, first noticed" in text
     entry = document["sections"]["channels"]
     assert (entry["status"], entry["data"]) == ("stale", before["sections"]["channels"]["data"])
+    panels = stores.browser.get(f"{OVERVIEW}/panels?page=overview", Accept="application/json").get_json()
+    assert (panels["status"], panels["stale_since"]) == ("stale", document["stores"]["postgres"]["since"])
     stores.postgres.thaw()
     again = stores.wait_for(postgres="ok")
     assert again["sections"]["channels"]["status"] == "ok"
