@@ -66,7 +66,7 @@ class Settings(BaseSettings):
     environment: str = Field(
         "development",
         pattern=r"^[A-Za-z0-9 _-]{1,30}$",
-        description="Shown beside the product name on every page.",
+        description="Shown beside the product name on every page. In `production` nobody signs in by a link unless ADMIN_LINKS=on.",
     )
     public_url: str | None = Field(
         None,
@@ -74,7 +74,7 @@ class Settings(BaseSettings):
     )
     secret_key: SecretStr | None = Field(
         None,
-        description="Signs admin sessions and page cursors; at least 32 characters. Without it each start makes its own.",
+        description="Signs who is signed in to the pages, and sign-in links; at least 32 characters, the same for every process. Without it nobody can sign in.",
     )
     log_format: Literal["auto", "json", "text"] = Field(
         "auto", description="`auto`: readable in a terminal, JSON lines elsewhere."
