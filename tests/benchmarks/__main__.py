@@ -11,6 +11,7 @@ from tests.benchmarks.bench import Bench
 from tests.benchmarks.cases.acceptance import accept_100k
 from tests.benchmarks.cases.ceiling import ceiling_asyncio
 from tests.benchmarks.cases.digests import digest_100k, retention_1m
+from tests.benchmarks.cases.failures import failures_100k
 from tests.benchmarks.cases.idle import idle_fleet
 from tests.benchmarks.cases.lanes import single_during_bulk
 from tests.benchmarks.cases.memory import redis_1m
@@ -42,6 +43,7 @@ CASES = {
         idle_fleet,
         digest_100k,
         retention_1m,
+        failures_100k,
     )
 }
 

@@ -27,7 +27,7 @@ WITH cell AS MATERIALIZED (
                ELSE f.send_id::text END AS key,
            f.tenant_id, f.channel, f.status,
            CASE WHEN %(by)s <> 'send' AND f.failed_at > now() - interval '24 hours'
-                THEN floor(extract(epoch FROM now() - f.failed_at) / 3600)::int END AS hour,
+                THEN date_bin('1 hour', f.failed_at, now()) END AS bin,
            count(*) AS count, min(f.failed_at) AS oldest, max(f.failed_at) AS newest
     FROM failure f
     WHERE f.discarded_at IS NULL AND NOT f.proving AND f.status = ANY (%(statuses)s::text[])
@@ -47,7 +47,10 @@ WITH cell AS MATERIALIZED (
     ORDER BY 2 DESC, key LIMIT %(limit)s
 ), daily AS (
     SELECT key, jsonb_object_agg(hour, count) AS hours
-    FROM (SELECT key, hour, sum(count)::int AS count FROM cell WHERE hour < 24 GROUP BY 1, 2) AS h
+    FROM (
+        SELECT key, floor(extract(epoch FROM now() - bin) / 3600)::int - 1 AS hour, sum(count)::int AS count
+        FROM cell WHERE bin IS NOT NULL GROUP BY 1, 2
+    ) AS h
     GROUP BY key
 )
 SELECT w.key, w.count, w.tenants, w.statuses, w.channels, w.oldest, w.newest, w.groups, d.hours

@@ -6,7 +6,7 @@ SELECT now()
 -- Preview and freezing of an operation are one statement: with an operation its items are stored, and which groups of
 -- failures it took from; without it nothing is. Candidates are the open failures, or deliveries by id.
 -- What failed after `as_of` is never in the set. Keys come in order: neighbours share pages.
--- An address is read only where its tenant suppresses any.
+-- Addresses are read only for tenants that suppress any, and other operations only where one is open.
 WITH candidate AS (
     SELECT f.send_id, f.row_no, f.epoch, f.channel, f.status, f.failed_at, f.proving, f.refused, f.discarded_at,
            f.signature, f.tenant_id, s.status AS send_status, s.valid_until
@@ -40,7 +40,9 @@ WITH candidate AS (
                WHEN c.discarded_at IS NULL AND %(kind)s = 'restore' THEN 'kept'
                WHEN c.discarded_at IS NOT NULL AND %(kind)s <> 'restore' THEN 'discarded'
                WHEN c.status = 'unsure' AND NOT %(takes_unsure)s::bool THEN 'unsure'
-               WHEN EXISTS (SELECT 1 FROM operation o
+               WHEN (SELECT count(*) > 0 FROM operation o
+                     WHERE o.status IN ('scheduled', 'running') AND o.id IS DISTINCT FROM %(operation)s::uuid)
+                    AND EXISTS (SELECT 1 FROM operation o
                             JOIN operation_item i ON i.operation_id = o.id AND i.send_id = c.send_id
                                                   AND i.row_no = c.row_no AND i.result IS NULL
                             WHERE o.status IN ('scheduled', 'running') AND o.id IS DISTINCT FROM %(operation)s::uuid)
@@ -49,8 +51,8 @@ WITH candidate AS (
                WHEN c.refused THEN 'refused'
                WHEN c.send_status = 'cancelled' THEN 'cancelled'
                WHEN c.valid_until <= now() THEN 'expired'
-               WHEN EXISTS (SELECT 1 FROM suppression p
-                            WHERE p.tenant_id = c.tenant_id AND p.channel = c.channel)
+               WHEN c.tenant_id = ANY (coalesce((SELECT array_agg(t.id) FROM tenant t
+                    WHERE EXISTS (SELECT 1 FROM suppression p WHERE p.tenant_id = t.id)), '{}'))
                     AND EXISTS (SELECT 1 FROM delivery d
                                 JOIN suppression p ON p.tenant_id = c.tenant_id AND p.channel = c.channel
                                                    AND p.address = lower(d.address)
@@ -68,6 +70,9 @@ WITH candidate AS (
                          > %(first)s::int
                 THEN 'more' ELSE left_out END AS left_out
     FROM judged
+), part AS MATERIALIZED (
+    SELECT tenant_id, channel, status, left_out, send_id, count(*) AS count, min(failed_at) AS oldest
+    FROM verdict GROUP BY 1, 2, 3, 4, 5
 ), placed AS (
     INSERT INTO operation_item (operation_id, send_id, row_no, epoch)
     SELECT %(operation)s::uuid, send_id, row_no, epoch
@@ -81,10 +86,10 @@ WITH candidate AS (
     WHERE left_out IS NULL AND %(operation)s::uuid IS NOT NULL
 )
 SELECT t.name, v.channel, v.status, v.left_out, v.count, v.oldest,
-       (SELECT count(DISTINCT send_id)::int FROM verdict WHERE left_out IS NULL)
+       (SELECT count(DISTINCT send_id)::int FROM part WHERE left_out IS NULL)
 FROM (
-    SELECT tenant_id, channel, status, left_out, count(*)::int AS count, min(failed_at) AS oldest
-    FROM verdict GROUP BY 1, 2, 3, 4
+    SELECT tenant_id, channel, status, left_out, sum(count)::int AS count, min(oldest) AS oldest
+    FROM part GROUP BY 1, 2, 3, 4
 ) AS v
 JOIN tenant t ON t.id = v.tenant_id
 ORDER BY v.left_out NULLS FIRST, t.name, v.channel, v.status
