@@ -53,6 +53,7 @@
   for (const event of ["pointermove", "pointerdown", "keydown", "scroll"]) {
     document.addEventListener(event, () => { touchedAt = Date.now(); }, { passive: true });
   }
+  const isIdle = () => Date.now() - touchedAt > IDLE_MS;
   function isHeld(panel) {
     if (!panel.classList.contains("panel")) return false; // the frame's own parts are small, and morph in place
     const selection = getSelection();
@@ -78,7 +79,7 @@
     const old = rowsOf(list), young = rowsOf(next);
     const added = [...young.keys()].filter((key) => !old.has(key)).length;
     const isSame = added === 0 && [...old.keys()].join("\n") === [...young.keys()].join("\n");
-    if (isSame || old.size === 0 || Date.now() - touchedAt > IDLE_MS) return "";
+    if (isSame || old.size === 0 || isIdle()) return "";
     const rows = [...old.values()].map((row) => {
       const successor = young.get(row.dataset.row);
       if (successor) return successor;
@@ -98,6 +99,12 @@
       return;
     }
     const fresh = new DOMParser().parseFromString(part.html, "text/html").body.firstElementChild;
+    const isEmptied = $("[data-list] [data-row]", panel) && !$("[data-list]", fresh);
+    if (!isAsked && isEmptied && !isIdle()) {
+      waiting.set(name, part);
+      offer(panel, "List changed – show");
+      return;
+    }
     const offered = isAsked ? "" : mergeList(panel, fresh);
     waiting.delete(name);
     const said = $("[data-verdict]", panel)?.textContent;
@@ -279,7 +286,7 @@
     if (stream && Date.now() - heardAt > SILENT_MS) { hangUp(); listen(); }
     for (const [name, part] of waiting) {
       const panel = $(`[data-panel="${CSS.escape(name)}"]`);
-      if (panel && !isHeld(panel) && (!$("[data-list]", panel) || Date.now() - touchedAt > IDLE_MS)) apply(name, part, false);
+      if (panel && !isHeld(panel) && (!$("[data-list]", panel) || isIdle())) apply(name, part, false);
     }
   }, 1000);
   showTimes();

@@ -119,6 +119,12 @@ def test_a_list_keeps_its_rows_and_their_order_until_asked(person: Person, stage
     expect(rows.nth(1)).to_have_class("is-gone")
     page.locator("#trial_list .waiting").click()
     expect(rows.locator("th")).to_have_text(["new", "c", "a"])
+    stage.rows = []
+    stage.ring()
+    expect(page.locator("#trial_list .waiting")).to_have_text("List changed – show")
+    expect(rows).to_have_count(3)
+    page.locator("#trial_list .waiting").click()
+    expect(page.locator("#trial_list")).to_contain_text("Nothing is there.")
 
 
 def test_a_pause_stops_everything_and_is_remembered(person: Person, stage: Stage) -> None:
