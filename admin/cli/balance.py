@@ -49,6 +49,7 @@ def books(send_id: str | None) -> None:
     """
     from shared.domain.ids import parse_send_id
     from shared.ledger import books as ledger_books
+    from shared.ledger import pauses
 
     chosen = parse_send_id(send_id) if send_id else None
     with ledger_transaction() as connection:
@@ -57,9 +58,12 @@ def books(send_id: str | None) -> None:
         if chosen and not found:
             raise CommandError(f"there is no send {send_id}")
         differences = _differences(connection, chosen)
+        paused = pauses.paused(connection).values()
     say(_table(found))
     say()
     say(_where(found))
+    for pause in paused:
+        say(f"Queue {pause.queue} is paused by {pause.operator} ({pause.reason}): what is ready on it waits for that.")
     if differences or any(line.books.unaccounted for line in found):
         raise CommandError("UNACCOUNTED. This is a fault of Tidings; please report it.\n" + "\n".join(differences))
 
