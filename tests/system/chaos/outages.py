@@ -11,11 +11,18 @@ from tests.system.chaos.verdict import Found, judge, settle
 #: As CIRCUIT_FAILURES.
 _FAILURES = 5
 _GOING_S = 60.0
+#: calls under way when a fault strikes that only they can show
+_IN_THE_AIR = 4
 
 
 def get_going(stage: Stage, *, accepted: int) -> None:
     """Wait until the provider has accepted so many."""
     wait_until(lambda: stage.accepted() >= accepted, timeout=_GOING_S, what=f"{accepted} accepted messages")
+
+
+def wait_for_calls(stage: Stage) -> None:
+    """Wait until calls are in the air: their claims were committed a moment ago, and their answers are to come."""
+    wait_until(lambda: stage.provider.counts().number("in_flight") >= _IN_THE_AIR, timeout=_GOING_S, what="calls")
 
 
 @scenario()
@@ -26,10 +33,11 @@ def outage(stage: Stage, size: Size) -> Found:
     What was in flight when it went down is looked up. Guards: a lost answer is no refusal; waiting uses up no attempts.
     """
     since = time.monotonic()
-    stage.provider.usually(latency_ms=150)
+    stage.provider.usually(latency_ms=300)
     stage.submit(size.pick(short=1_000, full=2_000))
     get_going(stage, accepted=100)
-    play(stage, during(0.5, size.pick(short=5, full=11) + 0.5, "provider", listening=False))
+    wait_for_calls(stage)
+    play(stage, during(0.0, size.pick(short=5, full=11), "provider", listening=False))
     settle(stage, within_s=120)
     return judge(stage, since=since, in_doubt=CAP, attempts=3)
 

@@ -4,15 +4,13 @@ import time
 
 from tests.support.waiting import wait_until
 from tests.system.chaos.events import during, event, play
-from tests.system.chaos.outages import get_going
+from tests.system.chaos.outages import get_going, wait_for_calls
 from tests.system.chaos.scenario import Size, scenario
 from tests.system.chaos.stage import CAP, Stage
 from tests.system.chaos.verdict import Found, judge, settle
 
 #: s; after Postgres is back: 2 s for the pool, a renewal, a look for due work, and a chain
 _MOVING_AGAIN_S = 10.0
-#: calls under way when Postgres crashes
-_IN_THE_AIR = 4
 
 
 @scenario()
@@ -28,8 +26,7 @@ def postgres_crashes(stage: Stage, size: Size) -> Found:
     stage.submit(size.pick(short=1_000, full=5_000))
     for _ in range(size.pick(short=3, full=8)):
         get_going(stage, accepted=stage.accepted() + 100)
-        # In the air are calls whose claims were committed a moment ago.
-        wait_until(lambda: stage.provider.counts().number("in_flight") >= _IN_THE_AIR, timeout=30, what="calls")
+        wait_for_calls(stage)
         play(stage, [event(0.0, "postgres_crash")])
     settle(stage, within_s=240)
     return judge(stage, since=since, in_doubt=size.pick(short=3, full=8) * CAP, attempts=3)
