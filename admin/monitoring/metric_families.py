@@ -117,11 +117,11 @@ def work(facts: Facts) -> Iterator[Metric]:
             "tidings_due", "Deliveries that are due and in nobody's hands, what a provider keeps back among them.",
             ("channel", "lane"), [(lane, due.get(lane, 0)) for lane in lanes],
         )  # fmt: skip
-        yield _gauge(
-            "tidings_oldest_due_age_seconds", "Age of the oldest work that is due and kept back by nobody; else 0.",
-            ("channel", "lane"), [(lane, ages.get(lane, 0.0)) for lane in lanes],
-        )  # fmt: skip
-        if facts.data("providers"):
+        if facts.data("providers"):  # only Redis knows who keeps work back
+            yield _gauge(
+                "tidings_oldest_due_age_seconds", "Age of the oldest work that is due and kept back by nobody; else 0.",
+                ("channel", "lane"), [(lane, ages.get(lane, 0.0)) for lane in lanes],
+            )  # fmt: skip
             yield _gauge(
                 "tidings_last_sent_timestamp_seconds", "When a live provider of the channel last took anything; or 0.",
                 ("channel",), [((channel,), _last_sent(facts, channel)) for channel in ("email", "sms")],

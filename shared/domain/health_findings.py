@@ -94,8 +94,8 @@ def _due_without_worker(facts: Facts, queue: Mapping[str, Any], works: Sequence[
 
 
 def nothing_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """A channel with old due work that may go, of which nothing goes."""
-    for channel in ("email", "sms"):
+    """A channel with old due work that may go, of which nothing goes. Who keeps work back is told by Redis alone."""
+    for channel in ("email", "sms") if facts.data("providers") else ():
         works = [work for work in facts.due() if work["channel"] == channel and work["mode"] == "live"]
         oldest = min((work["oldest_due_at"] for work in works if work["oldest_due_at"]), default=None)
         age_s = facts.age_s(oldest)

@@ -347,6 +347,14 @@ def test_what_is_held_on_purpose_is_not_stuck_however_old(why: dict[str, Any]) -
     assert "NothingMoving" not in {warning.rule for warning in judged(document)}
 
 
+def test_without_redis_nobody_knows_what_is_held_back_and_nothing_is_called_stuck() -> None:
+    document = changed(work={"due": [due(hours=2)], "accounts": [account(last_accepted_at=ago(seconds=3))]})
+    document["stores"]["redis"] = {"status": "away", "since": ago(minutes=1)}
+    for name in ("providers", "queues", "workers", "redis"):
+        document["sections"][name] = {"status": "unavailable", "at": None, "since": ago(minutes=1), "data": {}}
+    assert [warning.rule for warning in judged(document)] == ["RedisUnreachable"]
+
+
 def test_a_test_key_s_work_is_no_alarm_of_the_channel() -> None:
     document = changed(work={"due": [{**due(hours=2), "mode": "test"}], "accounts": []})
     assert judged(document) == []
