@@ -7,10 +7,13 @@ A page is added here with what must be in the ledger to fill it.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shared.domain.requeue import FailureFilter
 from shared.domain.states import Channel, SendStatus
-from shared.ledger import pauses, providers
+from shared.ledger import failed_jobs, failures, pauses, providers
 from shared.ledger.db import Ledger
 from tests.support.factories import make_send
+from tests.support.failing import CAUSE, make_failures
+from tests.support.requeuing import plan
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,61 @@ def _system(ledger: Ledger) -> str:
     return "/admin/monitoring/system"
 
 
+def _failures(ledger: Ledger) -> str:
+    make_failures(ledger, count=5, addresses=[f"somebody.with.a.long.name{n}@example.com" for n in range(5)])
+    make_failures(
+        ledger, count=3, status="failed", cause="bbbbbbbbbbbb", title="550 5.1.1: no such mailbox", tenant="other"
+    )
+    make_failures(ledger, count=2, status="unsure", cause="cccccccccccc", title="cut off", channel=Channel.SMS)
+    with ledger.transaction() as connection:
+        failures.write_note(connection, CAUSE, "their export was wrong, ticket 12", author="kim")
+        failed_jobs.record(
+            connection, queue="ops", job="prove", kind="raised", send_id=None, error="ValueError: a fault of ours"
+        )
+    return "/admin/monitoring/failures"
+
+
+def _failure_list(ledger: Ledger) -> str:
+    return f"{_failures(ledger)}/list?status=any"
+
+
+def _failure_group(ledger: Ledger) -> str:
+    return f"{_failures(ledger)}/groups/{CAUSE}"
+
+
+def _failure(ledger: Ledger) -> str:
+    send = make_failures(ledger, status="unsure", cause="cccccccccccc", title="cut off")
+    return f"/admin/monitoring/failures/{send.id}.1"
+
+
+def _preview(ledger: Ledger) -> str:
+    make_failures(ledger, count=1_001)
+    make_failures(ledger, count=2, status="unsure", cause="cccccccccccc", title="cut off")
+    return "/admin/monitoring/operations/new?kind=requeue"
+
+
+def _operation(ledger: Ledger) -> str:
+    make_failures(ledger, count=30)
+    return f"/admin/monitoring/operations/{plan(ledger, FailureFilter(), undo_s=600).id}"
+
+
+def _operations(ledger: Ledger) -> str:
+    _operation(ledger)
+    return "/admin/monitoring/operations"
+
+
 PAGES = [
     PageCase("overview, nothing there", _empty("/admin/monitoring")),
     PageCase("overview", _overview),
     PageCase("failures, nothing there", _empty("/admin/monitoring/failures")),
+    PageCase("failures", _failures),
+    PageCase("failures one by one", _failure_list),
+    PageCase("group of failures", _failure_group),
+    PageCase("one failure", _failure),
+    PageCase("preview", _preview),
+    PageCase("operation", _operation),
+    PageCase("operations", _operations),
+    PageCase("system, nothing there", _empty("/admin/monitoring/system")),
     PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
     PageCase("audit", _empty("/admin/monitoring/audit")),
     PageCase("sign-in", _empty("/admin/sign-in")),
@@ -74,7 +128,6 @@ PAGES = [
     PageCase("inbox, nothing there", _empty("/inbox")),
     PageCase("inbox", _inbox),
     PageCase("letter", _letter),
-    PageCase("system, nothing there", _empty("/admin/monitoring/system")),
     PageCase("system", _system),
     PageCase("holding a provider", _empty("/admin/monitoring/system/providers/sandbox:sandbox/hold")),
     PageCase("pausing a queue", _empty("/admin/monitoring/system/queues/email_bulk/pause")),
