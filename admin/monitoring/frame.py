@@ -54,19 +54,23 @@ PLACES = (
 
 
 class BlindError(Exception):
-    """Neither store answers: there is nothing true to show."""
+    """There is nothing true to show: neither store answers, or (`is_early`) the first snapshot is not there yet."""
+
+    def __init__(self, *, is_early: bool = False) -> None:
+        super().__init__()
+        self.is_early = is_early
 
 
 def current_snapshot() -> Snapshot:
     """
     The snapshot for a page.
 
-    Raises: BlindError when neither store answers.
+    Raises: BlindError.
     """
     try:
         found = snapshot_cache.snapshot()
     except TimeoutError as fault:
-        raise BlindError from fault
+        raise BlindError(is_early=True) from fault
     if found.is_blind:
         raise BlindError
     return found
@@ -176,11 +180,12 @@ def panels() -> AnyResponse:
 
 @pages.app_errorhandler(BlindError)
 def blind(error: BlindError) -> AnyResponse:
-    """Both stores are away: a page that needs nothing, and says so."""
-    del error
+    """A page that needs no store, and says why there is no other."""
     if request.path in {url_for("monitoring.queues"), url_for("monitoring.panels")}:
         return make_response(jsonify(status="unavailable"), HTTPStatus.SERVICE_UNAVAILABLE)
-    return make_response(render_template("monitoring/blind.html"), HTTPStatus.SERVICE_UNAVAILABLE)
+    return make_response(
+        render_template("monitoring/blind.html", is_early=error.is_early), HTTPStatus.SERVICE_UNAVAILABLE
+    )
 
 
 def view_of(name: str, **path: str) -> View:
