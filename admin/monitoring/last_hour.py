@@ -8,7 +8,7 @@ from shared.domain.health_facts import Thresholds
 from shared.domain.pace import SUSTAINED_MINUTES, percentile, sustained
 from shared.domain.progress import change
 from shared.domain.states import Mode
-from shared.domain.words import duration, rate
+from shared.domain.words import rate, short_duration
 from shared.ledger import minutes
 from shared.ledger.minutes import Counts, Took, summed
 
@@ -67,7 +67,7 @@ def _rate(by_minute: Mapping[int, Counts]) -> Data:
     now, before = sustained(sent), sustained(sent[:-_HOUR])
     return {
         "now": None if now is None else now / 60,
-        "change": f"{rate(before / 60)} an hour before" if before else "nothing an hour before",
+        "change": f"{rate(before / 60)} an hour ago" if before else "nothing an hour ago",
         "points": [(sustained(sent[: len(sent) - ago]) or 0) / 60 for ago in range(_HOUR - 1, -1, -1)],
         "minutes": SUSTAINED_MINUTES,
     }
@@ -81,7 +81,7 @@ def _times(took: list[Took]) -> Data:
     return {
         "median": percentile(hour, 0.5),
         "p95": percentile(hour, 0.95),
-        "change": f"half within {duration(before)} the hour before" if before is not None else "none the hour before",
+        "change": f"{short_duration(before)} before" if before is not None else "none before",
         "points": [percentile(by_minute[ago], 0.5) for ago in range(_HOUR - 1, -1, -1)],
     }
 

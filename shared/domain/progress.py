@@ -89,12 +89,12 @@ def held_back_by(reason: Reason | None, *, queue_paused: bool) -> HeldBack | Non
 
 
 def change(now: float, before: float) -> str:
-    """A figure against that of the hour before, in words."""
+    """A figure against that of the hour before, in the few words that a card has room for."""
     if before == 0:
-        return "none the hour before" if now else "as the hour before"
+        return "none before" if now else "as before"
     percent = round(100 * (now - before) / before)
     if percent == 0:
-        return "as the hour before"
+        return "as before"
     if percent > 1_000:  # noqa: PLR2004  # more says nothing
-        return f"{now / before:,.0f} times the hour before"
-    return f"{abs(percent)} % {'more' if percent > 0 else 'less'} than the hour before"
+        return f"{now / before:,.0f} times as before"
+    return f"{abs(percent)} % {'more' if percent > 0 else 'less'} than before"

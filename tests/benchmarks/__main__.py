@@ -16,6 +16,7 @@ from tests.benchmarks.cases.idle import idle_fleet
 from tests.benchmarks.cases.lanes import single_during_bulk
 from tests.benchmarks.cases.memory import redis_1m
 from tests.benchmarks.cases.merge import guards, merge_20k_0ms, merge_200ms
+from tests.benchmarks.cases.pages import pages_1m
 from tests.benchmarks.cases.peers import peer_bullmq, peer_celery
 from tests.benchmarks.cases.probes import probe_storm
 from tests.benchmarks.cases.reconcile import reconcile_100k
@@ -37,6 +38,7 @@ CASES = {
         redis_1m,
         requeue_100k,
         reconcile_100k,
+        pages_1m,
         probe_storm,
         killed_worker,
         emptied_redis,

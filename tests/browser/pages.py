@@ -13,6 +13,7 @@ from shared.ledger import failed_jobs, failures, pauses, providers
 from shared.ledger.db import Ledger
 from tests.support.factories import make_send
 from tests.support.failing import CAUSE, make_failures
+from tests.support.ledger_rows import put_rows
 from tests.support.requeuing import plan
 
 
@@ -31,7 +32,38 @@ def _empty(path: str) -> Callable[[Ledger], str]:
 def _overview(ledger: Ledger) -> str:
     make_send(ledger, count=300, status=SendStatus.SENDING)
     make_send(ledger, count=2, channel=Channel.SMS, status=SendStatus.SENDING)
+    busy_hours(ledger)
     return "/admin/monitoring"
+
+
+def busy_hours(ledger: Ledger) -> None:
+    """Two hours of sending, so that no figure is empty."""
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent, failed, calls, accepted,"
+            " requests) SELECT date_trunc('minute', now()) - ago * interval '1 minute', 0, 'live', channel, 'sandbox',"
+            " 4 + ago % 5, 40 + ago % 17, (ago % 9 = 0)::int * 4, 44, 44, ago % 3"
+            " FROM generate_series(0, 119) AS ago, unnest('{email,sms}'::text[]) AS channel ON CONFLICT DO NOTHING"
+        )
+
+
+def a_send(ledger: Ledger) -> str:
+    """A send with deliveries in most states, and its page."""
+    send = make_send(ledger, count=120, status=SendStatus.SENDING)
+    for rows, status in ((range(1, 71), "sent"), (range(71, 76), "failed"), ([76, 77], "dead_lettered")):
+        put_rows(ledger, send.id, rows, status)
+    put_rows(ledger, send.id, [78, 79], "unsure")
+    put_rows(ledger, send.id, range(80, 84), "retrying")
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE delivery SET last_error = '550: mailbox of a***@e***.com unknown' WHERE row_no > 70")
+        connection.execute("UPDATE send SET name = 'Autumn newsletter'")
+    busy_hours(ledger)
+    return f"/admin/monitoring/sends/{send.id}"
+
+
+def _sends(ledger: Ledger) -> str:
+    a_send(ledger)
+    return "/admin/monitoring/sends"
 
 
 def _inbox(ledger: Ledger) -> str:
@@ -124,6 +156,11 @@ PAGES = [
     PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
     PageCase("audit", _empty("/admin/monitoring/audit")),
     PageCase("sign-in", _empty("/admin/sign-in")),
+    PageCase("a send", a_send),
+    PageCase("a send's failed", lambda ledger: f"{a_send(ledger)}?show=failed"),
+    PageCase("cancelling a send", lambda ledger: f"{a_send(ledger)}/cancel"),
+    PageCase("sends", _sends),
+    PageCase("sends, nothing there", _empty("/admin/monitoring/sends")),
     PageCase("no such page", _empty("/admin/monitoring/no-such-page")),
     PageCase("inbox, nothing there", _empty("/inbox")),
     PageCase("inbox", _inbox),

@@ -214,7 +214,7 @@ def test_test_keys_have_a_row_of_their_own_and_no_part_in_the_figures(app: Flask
 def test_the_last_hour_is_compared_with_the_one_before(app: Flask, ledger: Ledger) -> None:
     count_minutes(ledger, [10] * 60 + [15] * 60, failed=1)
     hour = sections(app)["last_hour"]
-    assert (hour["sent"]["now"], hour["sent"]["change"]) == (900, "50 % more than the hour before")
+    assert (hour["sent"]["now"], hour["sent"]["change"]) == (900, "50 % more than before")
     assert len(hour["sent"]["points"]) == 60
     assert (hour["failed"]["now"], hour["failed"]["attempts"], hour["failed"]["kind"]) == (60, 960, "warn")
     assert hour["rate"]["now"] == pytest.approx(15 / 60)

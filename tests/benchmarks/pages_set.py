@@ -1,0 +1,86 @@
+"""A ledger to look at: a send to a million half done, 49 sends beside it, 100,000 dead letters, a day of minutes."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from shared.domain.ids import new_send_id
+from shared.ledger.db import Connection, Ledger
+from tests.support.factories import make_tenant
+from tests.support.minutes import agree
+
+#: One of so many settled deliveries of the large send is dead-lettered, under one of so many causes.
+_DEAD_EVERY, _CAUSES = 5, 12
+_BATCH = 25
+
+
+@dataclass(frozen=True)
+class PagesSet:
+    """What was put there: the large send, and how many deliveries and dead letters there are in all."""
+
+    large: UUID
+    deliveries: int
+    dead: int
+
+
+def fill(ledger: Ledger, *, large: int, small: int, sends: int = 50) -> PagesSet:
+    """Put one send of `large` recipients, half of it settled, and others of `small` each into an empty ledger."""
+    with ledger.transaction() as connection:
+        connection.execute("SET LOCAL statement_timeout = 0")
+        first = _send(connection, large, tenant="acme")
+        for number in range(sends - 1):
+            _send(connection, small, tenant=f"tenant {number % 10}", channel="sms" if number % 5 == 0 else "email")
+        agree(connection)
+        connection.execute(
+            "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent, failed, calls, accepted,"
+            " requests) SELECT date_trunc('minute', now()) - ago * interval '1 minute', 0, 'live', channel, 'ches',"
+            " took, 40, 1, 41, 41, 1 FROM generate_series(0, 1499) AS ago, unnest('{email,sms}'::text[]) AS channel,"
+            " generate_series(1, 12) AS took"
+        )
+        dead = connection.execute("SELECT sum(dead_lettered) FROM batch").fetchone()
+    with ledger.autocommit() as connection:
+        connection.execute("SET statement_timeout = 0")
+        connection.execute("VACUUM ANALYZE")
+    return PagesSet(first, large + (sends - 1) * small, int(dead[0]) if dead else 0)
+
+
+def _send(connection: Connection, count: int, *, tenant: str, channel: str = "email") -> UUID:
+    tenant_id, key_id = make_tenant(connection, tenant)
+    send_id = new_send_id()
+    given = {
+        "id": send_id, "tenant": tenant_id, "key": key_id, "channel": channel, "count": count, "size": _BATCH,
+        "content": Jsonb({channel: {"subject": "Hello", "text": "Hello", "html": None}}),
+        "accepted": Jsonb({channel: count}), "every": _DEAD_EVERY, "causes": _CAUSES, "name": f"To {count:,}",
+    }  # fmt: skip
+    connection.execute(
+        "INSERT INTO send (id, tenant_id, api_key_id, mode, lane, status, name, content, accepted, created_at,"
+        " queued_at, started_at) VALUES (%(id)s, %(tenant)s, %(key)s, 'live', 'bulk', 'sending', %(name)s,"
+        " %(content)s, %(accepted)s, now() - interval '1 hour', now(), now())",
+        given,
+    )
+    connection.execute(
+        "INSERT INTO delivery (send_id, row_no, channel, address, status, attempt_count, first_attempt_at,"
+        " last_attempt_at, settled_at, provider, last_error)"
+        " SELECT %(id)s, n, %(channel)s, CASE %(channel)s WHEN 'email' THEN 'person' || n || '@example.com'"
+        " ELSE '+1604' || lpad(n::text, 7, '0') END,"
+        " CASE WHEN n * 2 > %(count)s THEN 'owed' WHEN n %% %(every)s = 0 THEN 'dead_lettered' ELSE 'sent' END,"
+        " CASE WHEN n * 2 > %(count)s THEN 0 ELSE 1 END, t.at, t.at, t.at,"
+        " CASE WHEN n * 2 <= %(count)s THEN 'ches' END,"
+        " CASE WHEN n * 2 <= %(count)s AND n %% %(every)s = 0"
+        " THEN 'refused for reason ' || n / %(every)s %% %(causes)s END"
+        " FROM generate_series(1, %(count)s) AS n CROSS JOIN LATERAL (SELECT CASE WHEN n * 2 <= %(count)s"
+        " THEN now() - (n %% 3600) * interval '1 second' END AS at) AS t",
+        given,
+    )
+    connection.execute(
+        "INSERT INTO batch (send_id, batch_no, channel, first_row, last_row, due_at, settled_at, owed, sent,"
+        " dead_lettered) SELECT %(id)s, (row_no - 1) / %(size)s, %(channel)s, min(row_no), max(row_no),"
+        " CASE WHEN count(*) FILTER (WHERE status = 'owed') > 0 THEN now() END,"
+        " CASE WHEN count(*) FILTER (WHERE status = 'owed') = 0 THEN now() END,"
+        " count(*) FILTER (WHERE status = 'owed'), count(*) FILTER (WHERE status = 'sent'),"
+        " count(*) FILTER (WHERE status = 'dead_lettered')"
+        " FROM delivery WHERE send_id = %(id)s GROUP BY (row_no - 1) / %(size)s",
+        given,
+    )
+    return send_id
