@@ -79,6 +79,11 @@ def figures(services: Services, send: ShownSend) -> dict[str, Any]:
     }
 
 
+def has_any(send: ShownSend, wanted: str) -> bool:
+    """Whether a pill has anything to show: no row needs to be looked for that the books do not count."""
+    return any(send.summed(*pill.parts) for pill in PILLS if wanted in {"all", pill.key})
+
+
 def may_do(send: ShownSend) -> list[str]:
     """The actions that a send's state allows."""
     if send.status in _OVER:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from uuid import UUID
 
 import redis
-from flask import Response, flash, redirect, request
+from flask import Response, flash, g, redirect, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from admin.errors import ProblemError
@@ -14,7 +14,7 @@ from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
-from admin.monitoring.send_state import STATUSES, events, figures, may_do
+from admin.monitoring.send_state import STATUSES, events, figures, has_any, may_do
 from admin.monitoring.snapshot_cache import outdate
 from shared.domain.idn import readable
 from shared.domain.ids import IdError, delivery_id, parse_send_id
@@ -83,8 +83,11 @@ def send_list() -> str:
 def send_detail(send_id: str) -> str:
     """One send."""
     send, wanted, after = _find(send_id), _filter(request.args), _after()
-    with services().reading.transaction() as connection:
-        found = send_page.recipients(connection, send.id, statuses=STATUSES[wanted], after=after, limit=_PAGE_SIZE + 1)
+    found: list[Recipient] = []
+    if has_any(send, wanted):
+        statuses = STATUSES[wanted]
+        with services().reading.transaction() as connection:
+            found = send_page.recipients(connection, send.id, statuses=statuses, after=after, limit=_PAGE_SIZE + 1)
     return page(
         "send",
         "monitoring/send.html",
@@ -147,7 +150,7 @@ def change_send(send_id: str, action: str) -> AnyResponse:
     if done:
         flash(f"The send {_DONE[action]}.")
     else:
-        flash(f"Nothing was changed: the send is {_find(send_id).status.value}.", "warning")
+        flash(f"Nothing was changed: the send is {_read(send_id).status.value}.", "warning")
     outdate()
     services().doorbell.ring("channels", "sends", "send_figures", "send_events")
     return redirect(here)
@@ -178,6 +181,14 @@ def _id(text: str) -> UUID:
 
 
 def _find(text: str) -> ShownSend:
+    """A send as it is during this request: its books are a sum over tens of thousands of batches."""
+    kept: dict[str, ShownSend] = g.setdefault("sends_found", {})
+    if text not in kept:
+        kept[text] = _read(text)
+    return kept[text]
+
+
+def _read(text: str) -> ShownSend:
     send_id = _id(text)
     with services().reading.transaction() as connection:
         send = send_page.find(connection, send_id)

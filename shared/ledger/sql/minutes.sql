@@ -31,12 +31,13 @@ SET requests = m.requests + excluded.requests, accepted = m.accepted + excluded.
     resolved = m.resolved + excluded.resolved
 
 -- name: fold_old_minutes
--- Housekeeping: minutes that no page shows any more join the row of all that is old: totals never fall.
+-- Housekeeping: minutes that no page shows any more join the row of all that is old: totals never fall, and what is
+-- summed for them at every snapshot stays small.
 WITH gone AS (
     DELETE FROM minute_count
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM minute_count
-        WHERE minute > '-infinity' AND minute < now() - interval '25 hours'
+        WHERE minute > '-infinity' AND minute < now() - interval '3 hours'
         LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING *
 )

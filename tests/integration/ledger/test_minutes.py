@@ -69,7 +69,7 @@ def test_folding_loses_nothing_and_leaves_the_last_minutes_alone(ledger: Ledger)
         connection.execute(
             "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent)"
             " SELECT now() - ago * interval '1 minute', writer, 'live', 'email', 'ches', took, 1"
-            " FROM unnest('{1, 11, 11, 90, 1600, 1601, 9000}'::int[]) WITH ORDINALITY AS a (ago, writer),"
+            " FROM unnest('{1, 11, 11, 90, 190, 191, 9000}'::int[]) WITH ORDINALITY AS a (ago, writer),"
             " unnest('{3, 4}'::int[]) AS took"
         )
         before = totals(ledger)
@@ -80,7 +80,7 @@ def test_folding_loses_nothing_and_leaves_the_last_minutes_alone(ledger: Ledger)
         rows = connection.execute(
             "SELECT minute = '-infinity', writer = 0, count(*) FROM minute_count WHERE provider = 'ches' GROUP BY 1, 2"
         ).fetchall()
-    # Minutes 11, 11 and 90 of one writer each; all that is older than a day; the last minutes as they were.
+    # Minutes 11, 11 and 90 of one writer each; all that is older than three hours; the last minutes as they were.
     assert sorted(rows) == [(False, False, 2), (False, True, 4), (True, True, 2)]
 
 
