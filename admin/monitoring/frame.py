@@ -47,6 +47,7 @@ TABS = (
 PLACES = (
     ("Sends", "/admin/monitoring/sends"),
     ("Operations", "/admin/monitoring/operations"),
+    ("Digests", "/admin/monitoring/digests"),
     ("Audit", "/admin/monitoring/audit"),
     ("Sandbox inbox", "/inbox"),
     ("API", "/api/v1/docs"),

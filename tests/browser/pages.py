@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from shared.domain.requeue import FailureFilter
 from shared.domain.states import Channel, SendStatus
-from shared.ledger import failed_jobs, failures, pauses, providers
+from shared.ledger import failed_jobs, failures, notifications, pauses, providers
 from shared.ledger.db import Ledger
+from tests.support.digests import make_channel, post
 from tests.support.factories import make_send
 from tests.support.failing import CAUSE, make_failures
 from tests.support.ledger_rows import put_rows
@@ -141,6 +142,24 @@ def _operations(ledger: Ledger) -> str:
     return "/admin/monitoring/operations"
 
 
+def _digests(ledger: Ledger) -> str:
+    channel = make_channel(ledger, "https://example.com/hook", max_delivery_attempts=1)
+    make_channel(ledger, "https://example.com/hook", name="off")
+    post(ledger, "a", "b")
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE digest_channel SET enabled = false WHERE name = 'off'")
+        notifications.detect(connection, channel)
+        connection.execute(
+            "UPDATE notification SET status = 'dead_lettered', next_attempt_at = NULL, final_at = now(),"
+            " attempt_count = 1, last_error = 'webhook_400: no such hook' WHERE dedup_key = 'a'"
+        )
+    return "/admin/monitoring/digests"
+
+
+def _digest_question(ledger: Ledger) -> str:
+    return f"{_digests(ledger)}/channels/ops/requeue"
+
+
 PAGES = [
     PageCase("overview, nothing there", _empty("/admin/monitoring")),
     PageCase("overview", _overview),
@@ -153,6 +172,9 @@ PAGES = [
     PageCase("operation", _operation),
     PageCase("operations", _operations),
     PageCase("system, nothing there", _empty("/admin/monitoring/system")),
+    PageCase("digests, nothing there", _empty("/admin/monitoring/digests")),
+    PageCase("digests", _digests),
+    PageCase("telling dead letters again", _digest_question),
     PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
     PageCase("audit", _empty("/admin/monitoring/audit")),
     PageCase("sign-in", _empty("/admin/sign-in")),
