@@ -108,7 +108,6 @@ def main() -> None:
 def _run(loaded: Settings) -> None:
     queries.check()
     ledger = Ledger(loaded.database_url.get_secret_value(), size=1, name="tidings clock")
-    ledger.open()
     minutes = MinuteRings(
         RedisLink(loaded.redis_url.get_secret_value()),
         points=loaded.queue_metrics_max_data_points,
@@ -120,6 +119,7 @@ def _run(loaded: Settings) -> None:
         heartbeat_timeout_ms=loaded.worker_heartbeat_timeout_ms,
         middleware=[CountsMessages(minutes.count)],
     )
+    ledger.open()  # last: whoever leaves with an open pool waits for its threads
     clock = Clock(ledger, Jobs(broker), schedule(loaded))
     signal.signal(signal.SIGTERM, clock.stop)
     signal.signal(signal.SIGINT, clock.stop)

@@ -16,8 +16,9 @@ class Event:
     """
     Something done `at_s` seconds after the sends got going.
 
-    what: provider, kill, drain, term, freeze, thaw, remove, start, flush, redis_stop, redis_start, redis_hang,
-    redis_freeze, redis_thaw, redis_fill, redis_demote, redis_heal, postgres_stop, postgres_start, postgres_crash.
+    what: provider, kill, kill_busiest, drain, term, freeze, thaw, remove, start, flush, redis_stop, redis_start,
+    redis_hang, redis_freeze, redis_thaw, redis_fill, redis_demote, redis_heal, postgres_stop, postgres_start,
+    postgres_crash.
     """
 
     at_s: float
@@ -72,6 +73,7 @@ def perform(stage: Stage, each: Event) -> None:
     orders: dict[str, Callable[..., object]] = {
         "provider": stage.provider.behave,
         "kill": stage.fleet.kill,
+        "kill_busiest": lambda among: stage.fleet.kill(stage.fleet.busiest(among=among)),
         "drain": stage.fleet.drain,
         "term": stage.fleet.term,
         "freeze": stage.fleet.freeze,

@@ -101,10 +101,11 @@ def frozen(stage: Stage, size: Size) -> Found:
     the call, and every write is fenced by the claim id.
     """
     since = time.monotonic()
-    stage.provider.usually(latency_ms=300)
-    stage.submit(size.pick(short=1_500, full=5_000))
-    get_going(stage, accepted=100)
-    play(stage, during(0.5, size.pick(short=25, full=90), "freeze", member=_with_calls(stage)))
+    stage.provider.usually(latency_ms=1_000)
+    stage.submit(size.pick(short=600, full=2_000))
+    get_going(stage, accepted=50)
+    play(stage, during(0.0, size.pick(short=25, full=90), "freeze", member=_with_calls(stage)))
     let_pass(stage, 3.0)
+    stage.provider.usually(latency_ms=LATENCY_MS)
     settle(stage, within_s=240)
     return judge(stage, since=since)
