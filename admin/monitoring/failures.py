@@ -74,7 +74,7 @@ def _jobs(view: View) -> Mapping[str, object]:
 
 add_page(
     "failures",
-    Panel("failures", "Failures", ("failures",)),
+    Panel("failures", "Open now", ("failures",)),
     Panel("groups", "Groups", ("failures",), _groups),
     Panel("unsure", "Unsure", ("failures",), _newest(frozenset({DeliveryStatus.UNSURE}))),
     Panel("newest", "Newest failures", ("failures",), _newest(USUAL)),

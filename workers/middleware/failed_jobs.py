@@ -24,6 +24,13 @@ class FailedJobs(dramatiq.Middleware):
         """An actor raised."""
         if exception is not None:
             self.note(message, kind="raised", error=f"{type(exception).__name__}: {exception}")
+            message.is_noted = True
+
+    def after_nack(self, broker: Any, message: Any) -> None:  # noqa: ARG002  # dramatiq's signature
+        """A message was refused; without an exception before, because this process has no such actor."""
+        if not getattr(message, "is_noted", False):
+            error = "there is no job of this name here: it was enqueued by another version"
+            self.note(message, kind="set_aside", error=error)
 
     def note(self, message: Any, *, kind: str, error: str, starts: int | None = None) -> None:
         """Write a message down as `raised` or `set_aside`; while Postgres is away the log has it alone."""

@@ -56,6 +56,22 @@ def test_a_requeue_is_shown_asked_for_done_and_written_down(tidings: Tidings, le
     assert "@" not in told
 
 
+def test_a_discard_needs_a_reason_and_a_restore_takes_it_back(tidings: Tidings, ledger: Ledger) -> None:
+    send = dead(ledger)
+    assert "say why: --reason is needed" in tidings("operation", "discard", "--send", str(send.id)).stderr
+    result = tidings("operation", "discard", "--send", str(send.id), "--reason", "a test list", "--now", stdin="y\n")
+    assert "3 would be discarded." in result.output
+    finish(ledger)
+    assert "3 left out: discarded." in tidings("requeue", "--send", str(send.id), "--dry-run").output
+    shown = tidings("books", "--send", str(send.id)).stdout
+    assert re.search(r"dead lettered +discarded", shown)
+    assert re.search(r"email +live +3 +0 +0 +0 +3 ", shown)
+    assert tidings("operation", "restore", "--send", str(send.id), "--now", stdin="y\n").exit_code == 0
+    finish(ledger)
+    assert "3 would be requeued." in tidings("requeue", "--send", str(send.id), "--dry-run").output
+    assert re.search(r"discard +done +kim", tidings("operation", "list").stdout)
+
+
 def test_a_dry_run_and_a_no_change_nothing(tidings: Tidings, ledger: Ledger) -> None:
     send = dead(ledger)
     assert tidings("requeue", "--status", "dead_lettered", "--dry-run").exit_code == 0

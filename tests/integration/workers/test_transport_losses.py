@@ -12,6 +12,7 @@ from shared.coordination.message_starts import MessageStarts
 from shared.coordination.queue_depth import Queues
 from shared.domain.states import SendStatus
 from shared.jobs import QueueName
+from shared.ledger import failed_jobs
 from shared.ledger.db import Ledger
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
@@ -58,6 +59,13 @@ def age_chains(ledger: Ledger) -> None:
         connection.execute("UPDATE chain SET queued_at = now() - interval '6 seconds'")
 
 
+def failed(ledger: Ledger) -> list[tuple[object, ...]]:
+    """What the Failures page shows of jobs."""
+    with ledger.autocommit() as connection:
+        found = failed_jobs.newest(connection, limit=5)
+    return [(job.queue, job.job, job.kind, job.send_id, job.tenant, job.starts) for job in found]
+
+
 def test_a_message_that_came_back_three_times_is_set_aside_and_its_send_is_finished_all_the_same(
     ledger: Ledger, make_worker: MakeWorker
 ) -> None:
@@ -69,6 +77,7 @@ def test_a_message_that_came_back_three_times_is_set_aside_and_its_send_is_finis
     consume(worker)
     assert counts(ledger, send.id) == {"owed": 3}
     assert depth(worker) == (0, 0, 0)
+    assert failed(ledger) == [("email_bulk", "work_chain", "set_aside", send.id, "acme", 4)]
     finish(ledger, worker, send)
 
 
@@ -101,6 +110,8 @@ def test_a_message_nobody_understands_is_kept_for_a_day_and_its_send_is_finished
         consume(worker)
         assert counts(ledger, send.id) == {"owed": 3}
         assert depth(worker) == (0, 0, 1)
+        kind = "set_aside" if fault == "unknown actor" else "raised"
+        assert failed(ledger) == [("email_bulk", changed.actor_name, kind, send.id, "acme", None)]
         finish(ledger, worker, send)
         client.zadd(f"{key}.XQ", {message.options["redis_message_id"]: int((time.time() - 86_401) * 1000)})
         worker.broker.do_enqueue("email_bulk", "next", b"{}")
