@@ -42,8 +42,10 @@ def running_site(
     folder: Path = tmp_path_factory.mktemp("site")
     stores = {"DATABASE_URL": browser_database_url, "REDIS_URL": redis_server_url, "REDIS_NAMESPACE": "site"}
     starter = ProcessStarter(tether, folder, lambda: stores)
-    yield Site(starter, browser_database_url)
-    starter.end_all()
+    try:
+        yield Site(starter, browser_database_url)
+    finally:
+        starter.end_all()
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ class Site:
             ["bash", "-c", f"exec {web.command}"],
             env={**settings, **(env or {})},
             ready=f"{self.url}/healthz",
+            timeout=90.0,
             name="web",
         )
         self._database_url = database_url
