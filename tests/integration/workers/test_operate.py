@@ -3,7 +3,7 @@
 from signal import SIGKILL
 from uuid import UUID
 
-from shared.domain.requeue import FailureFilter
+from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.states import Channel, Lane, SendStatus
 from shared.jobs import JobName, QueueName
 from shared.ledger import operations
@@ -58,6 +58,20 @@ def test_what_is_requeued_is_sent_once_under_a_new_key(ledger: Ledger, ches: InP
     with ledger.autocommit() as connection:
         assert operations.outcome(connection, made.id) == {"sent": 30}
     assert scalar(ledger, "SELECT result FROM audit ORDER BY id DESC LIMIT 1") == "done: 30 requeued, 0 skipped"
+
+
+def test_a_discard_goes_in_chunks_too_without_a_few_first_and_sends_nothing(ledger: Ledger, worker: InProcess) -> None:
+    send = dead(ledger, CHUNK + 50)
+    made = plan(ledger, of(send), kind=OperationKind.DISCARD, canary=True)
+    assert work(worker, times=1) == 1
+    assert scalar(ledger, "SELECT count(*) FROM failure WHERE discarded_by = 'kim'") == CHUNK
+    with ledger.autocommit() as connection:  # its worker dies; another goes on where it was
+        connection.execute("UPDATE operation SET run_at = now()")
+    work(worker)
+    assert (operation(ledger, made.id).status, operation(ledger, made.id).done) == ("done", CHUNK + 50)
+    assert scalar(ledger, "SELECT count(DISTINCT discarded_operation) FROM failure") == 1
+    assert (send_status(ledger, send.id), counts(ledger, send.id)) == ("completed", {"dead_lettered": CHUNK + 50})
+    assert scalar(ledger, "SELECT result FROM audit ORDER BY id DESC LIMIT 1") == "done: 250 discarded, 0 skipped"
 
 
 def test_nothing_is_done_before_the_time_to_undo_is_over(ledger: Ledger, worker: InProcess) -> None:
