@@ -233,21 +233,21 @@ def test_outcomes_that_cannot_be_stored_leave_no_row_in_a_call_that_nobody_makes
 def test_no_connection_to_postgres_is_held_across_a_call(
     ledger: Ledger, ches: InProcess, provider: ScriptedHttp
 ) -> None:
-    held: list[object] = []
+    seen: list[bool] = []
 
-    def look() -> None:
+    def none_is_in_use() -> bool:
+        # The lease's thread and the look at paused queues have one for a moment, now and then.
         with ledger.autocommit() as connection:
-            held.append(
-                connection.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                    " AND application_name LIKE 'tidings%' AND state <> 'idle'"
-                ).fetchone()
-            )
+            row = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND application_name LIKE 'tidings%' AND state <> 'idle'"
+            ).fetchone()
+        return row == (0,)
 
-    serve(provider, otherwise=at_the_nth_call(25, look))
+    serve(provider, otherwise=at_the_nth_call(25, lambda: seen.append(wait_until(none_is_in_use))))
     send = make_send(ledger, count=25, status=SENDING)
     ches.run(send)
-    assert held == [(0,)]
+    assert seen == [True]
 
 
 def test_a_call_that_outlived_its_lease_wins_over_the_parking(
