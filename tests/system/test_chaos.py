@@ -1,5 +1,6 @@
 """The fault suite in its short form; `make chaos` runs the long one, tests/system/chaos/README.md tells more."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def test_the_page_names_every_scenario_with_its_guard() -> None:
     for guard in GUARDS:
         names = ", ".join(f"`{name}`" for name in guard.scenarios)
         assert f"| {names} | {guard.name} | {guard.without} | `{guard.file}` |" in page
+
+
+def test_the_runbook_says_of_every_scenario_what_a_person_sees_and_does() -> None:
+    page = (CHECKOUT / "docs/runbook.md").read_text()
+    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|$", page.partition("## What is tried")[2], re.MULTILINE)
+    told = {name: place for names, place in rows for name in re.findall("`([a-z-]+)`", names)}
+    assert set(told) == set(SCENARIOS)
+    headings = set(re.findall("^## (.*)$", page, re.MULTILINE))
+    assert {place for name, place in told.items() if name != "everything"} <= headings
 
 
 def test_every_scenario_has_a_guard_that_can_be_taken_out(tmp_path: Path) -> None:
