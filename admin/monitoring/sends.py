@@ -56,6 +56,7 @@ def _batches(view: View) -> Mapping[str, object]:
 
 
 add_page("sends", tab="Overview")
+add_page("send_action", tab="Overview")
 add_page(
     "send",
     Panel("send_figures", "Deliveries", context=_figures),

@@ -100,7 +100,7 @@ def _app(bench: Bench) -> Iterator[tuple[Flask, Ledger]]:
     with temporary_database(bench.servers.postgres_url) as url, redis.Redis.from_url(bench.servers.redis_url) as client:
         upgrade(url)
         client.flushall()
-        ledger = Ledger(url, size=2, name="benchmark")
+        ledger = Ledger(url, size=2, name="benchmark", statement_s=900)
         ledger.open()
         app = create_app(
             load(database_url=url, redis_url=bench.servers.redis_url, secret_key=SECRET_KEY, environment="benchmark")
