@@ -73,7 +73,7 @@ def perform(stage: Stage, each: Event) -> None:
     orders: dict[str, Callable[..., object]] = {
         "provider": stage.provider.behave,
         "kill": stage.fleet.kill,
-        "kill_busiest": lambda among: stage.fleet.kill(stage.fleet.busiest(among=among)),
+        "kill_busiest": stage.fleet.kill_busiest,
         "drain": stage.fleet.drain,
         "term": stage.fleet.term,
         "freeze": stage.fleet.freeze,
