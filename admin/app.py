@@ -13,6 +13,8 @@ from admin.monitoring import (
     access,
     audit,
     bulk,
+    digest_history,
+    digest_requeue,
     digests,
     failure_item,
     failures,
@@ -39,7 +41,10 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 #: Modules whose import puts their routes on the API's blueprint.
 _API_MODULES = (deliveries, events, loadtest, openapi, receipts, sends)
 #: Likewise for the pages.
-_PAGE_MODULES = (audit, bulk, digests, failure_item, failures, operations, overview, send_pages, system)
+_PAGE_MODULES = (
+    audit, bulk, digest_history, digest_requeue, digests, failure_item, failures, operations, overview, send_pages,
+    system,
+)  # fmt: skip
 
 
 def create_app(settings: Settings) -> Flask:

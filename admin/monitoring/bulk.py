@@ -37,7 +37,7 @@ from shared.ledger.requeue import Preview
 
 #: "First 5 only".
 _FEW = 5
-_LONGEST_REASON = 300
+LONGEST_REASON = 300
 #: What a provider's word means for deliveries that are requeued now.
 _WAITS = {
     "open": "its circuit is open: these will wait until it takes messages again",
@@ -52,7 +52,7 @@ _NOUNS = {Channel.EMAIL: ("e-mail", "e-mails"), Channel.SMS: ("text message", "t
 add_page("preview", tab="Failures")
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """The form does not say what is needed; the text says what. Nothing is planned."""
 
 
@@ -69,7 +69,7 @@ def plan_operation() -> AnyResponse | str:
     """Plan what the preview showed."""
     try:
         planned = _plan(request.form)
-    except _RefusedError as refused:
+    except RefusedError as refused:
         flash(str(refused), "error")
         return _preview(request.form)
     return redirect(url_for("monitoring.operation_page", operation_id=planned.id), code=HTTPStatus.SEE_OTHER)
@@ -110,8 +110,8 @@ def _preview(args: MultiDict[str, str]) -> str:
         takes_unsure=kind is OperationKind.REQUEUE and _counts_unsure(seen),
         providers=_providers(seen) if kind is OperationKind.REQUEUE else [],
         few=_FEW if seen.total > _FEW and not asked.first else None,
-        reason=mask_text(args.get("reason", "")[:_LONGEST_REASON]),
-        longest_reason=_LONGEST_REASON,
+        reason=mask_text(args.get("reason", "")[:LONGEST_REASON]),
+        longest_reason=LONGEST_REASON,
     )
 
 
@@ -119,14 +119,14 @@ def _plan(form: MultiDict[str, str]) -> Operation:
     kind, asked = _kind(form), _read(form)
     as_of = read_moment(form, "as_of")
     if as_of is None:
-        raise _no_moment()
+        raise no_moment()
     accepts = form.get("accepts_duplicates") == "yes"
     if kind is OperationKind.REQUEUE and asked.statuses == {DeliveryStatus.UNSURE} and not accepts:
-        raise _RefusedError("These may have been sent already: tick that you accept possible duplicates.")
-    reason = mask_text(form.get("reason", "").strip()[:_LONGEST_REASON])
+        raise RefusedError("These may have been sent already: tick that you accept possible duplicates.")
+    reason = mask_text(form.get("reason", "").strip()[:LONGEST_REASON])
     with services().ledger.transaction() as connection:
         if as_of > requeue.ledger_now(connection):
-            raise _no_moment()
+            raise no_moment()
         planned, frozen = operations.plan(
             connection,
             kind,
@@ -137,25 +137,26 @@ def _plan(form: MultiDict[str, str]) -> Operation:
             accepts_duplicates=accepts,
         )
         if planned is None:
-            raise _RefusedError(f"There is nothing left to {kind.value}: see below what became of them.")
+            raise RefusedError(f"There is nothing left to {kind.value}: see below what became of them.")
         if frozen is not None:  # the second of two clicks is answered like the first
-            _check(kind, frozen.total, reason=reason, form=form)
+            check_confirmed(kind, frozen.total, reason=reason, form=form)
     return planned
 
 
-def _no_moment() -> ProblemError:
+def no_moment() -> ProblemError:
+    """The form does not carry its preview's moment."""
     return ProblemError(HTTPStatus.BAD_REQUEST, "bad-operation", "The form does not say when its preview was made.")
 
 
-def _check(kind: OperationKind, total: int, *, reason: str, form: MultiDict[str, str]) -> None:
+def check_confirmed(kind: OperationKind, total: int, *, reason: str, form: MultiDict[str, str]) -> None:
     """Raises what undoes the plan: whoever asked saw another number, or did not say what is needed."""
     shown = form.get("shown", "")
     if not shown.isdigit() or total > int(shown):
-        raise _RefusedError("There are more by now than the preview showed: look again.")
+        raise RefusedError("There are more by now than the preview showed: look again.")
     if kind.needs_reason(total) and not reason:
-        raise _RefusedError("Say why: the reason is kept with the operation.")
+        raise RefusedError("Say why: the reason is kept with the operation.")
     if total > TYPED_ABOVE and form.get("typed", "").replace(",", "").strip() != shown:
-        raise _RefusedError(f"Type the number {shown} to confirm that you mean that many.")
+        raise RefusedError(f"Type the number {shown} to confirm that you mean that many.")
 
 
 def _counts_unsure(seen: Preview) -> bool:

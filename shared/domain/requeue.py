@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID, uuid5
 
+from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.states import Channel, DeliveryStatus
 
 #: What a person may requeue.
@@ -176,7 +177,12 @@ class FailureFilter:
 
 
 def operation_id(
-    kind: OperationKind, asked: FailureFilter, *, operator: str, as_of: datetime, accepts_duplicates: bool
+    kind: OperationKind,
+    asked: FailureFilter | DeadLetterFilter,
+    *,
+    operator: str,
+    as_of: datetime,
+    accepts_duplicates: bool,
 ) -> UUID:
     """The id of the operation that this request is: the same for the same person, set and moment of the preview."""
     what = [kind.value, operator, as_of.isoformat(), accepts_duplicates, asked.as_json()]

@@ -51,11 +51,13 @@ def change(connection: Connection, channel: DigestChannel, *, setup: Setup, wish
     _note(connection, "edit channel", channel.name, operator, said)
 
 
-def switch(connection: Connection, channel: DigestChannel, *, on: bool, operator: str) -> bool:
+def switch(
+    connection: Connection, channel: DigestChannel, *, on: bool, operator: str, reason: str | None = None
+) -> bool:
     """Switch a channel on or off; False where it was so already."""
     if not digest_channels.enable(connection, channel.id, enabled=on):
         return False
-    _note(connection, "enable channel" if on else "disable channel", channel.name, operator, "done")
+    _note(connection, "enable channel" if on else "disable channel", channel.name, operator, "done", reason=reason)
     return True
 
 
@@ -84,6 +86,13 @@ def ask_run(connection: Connection, *, operator: str, channel: DigestChannel | N
     """Write down that a dispatch, or a test of a channel, is wanted; the caller enqueues it after the commit."""
     run_id = uuid4()
     digest_runs.ask(connection, run_id, asked_by=operator, channel_id=channel.id if channel else None)
+    audit.record(
+        connection,
+        operator=operator,
+        action="test channel" if channel else "run digests",
+        target=f"digest channel {channel.name}" if channel else "all digest channels",
+        result=f"asked as run {run_id}",
+    )
     return run_id
 
 

@@ -642,6 +642,26 @@ class OperationItem(Base):
     )
 
 
+class OperationNotification(Base):
+    """One notification of an operation's frozen set; that it died before the operation's `as_of` is its guard."""
+
+    __tablename__ = "operation_notification"
+    operation_id: Mapped[UUID] = mapped_column(primary_key=True)
+    notification_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False, index=True)
+    result: Mapped[str | None]
+    why: Mapped[str | None]
+
+    __table_args__ = (
+        CheckConstraint("result IN ('done', 'skipped')", name="result"),
+        Index(
+            "ix_operation_notification_open",
+            "operation_id",
+            "notification_id",
+            postgresql_where=text("result IS NULL"),
+        ),
+    )
+
+
 class MinuteCount(Base):
     """
     What happened in a minute, written with what happened. Counts only grow; `minute` is -infinity for all that is old.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 from shared.domain.digest_retry import Fate, Judged
@@ -35,6 +36,7 @@ _COUNTS = statement("select_notification_counts")
 _WAITING = statement("count_notifications_waiting")
 _REQUEUE = statement("requeue_notifications")
 _HISTORY = statement("select_notifications")
+_STORY = statement("select_notification")
 _DIGESTS = statement("select_digests")
 _ORDER = [severity.value for severity in Severity]
 #: Before every cursor.
@@ -70,6 +72,26 @@ class Told:
     final_at: datetime | None
     dispatch_batch_id: UUID | None
     finding: str | None
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """
+    One notification with what stands behind it.
+
+    `finding_active` is None where there is no such finding any more; `message` is the state of the message it was put
+    into last, `reference` what the endpoint or the ledger names that by.
+    """
+
+    told: Told
+    occurred_at: datetime
+    details: dict[str, Any] | None
+    finding_active: bool | None
+    finding_changed_at: datetime | None
+    message: str | None
+    reference: str | None
+    operations: Sequence[UUID]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +236,28 @@ def history(
     channel: str | None = None,
     kind: str | None = None,
     status: NotificationStatus | None = None,
+    tenant: str | None = None,
+    batch: UUID | None = None,
+    finding: str | None = None,
 ) -> list[Told]:
-    """Notifications, newest first, those before an id."""
-    parameters = {"channel": channel, "kind": kind, "status": status, "before": before, "limit": limit}
-    return [Told(*row) for row in connection.execute(_HISTORY, parameters)]
+    """Notifications, newest first, those before an id; of a `batch` those that are in that message."""
+    parameters = {
+        "channel": channel,
+        "kind": kind,
+        "status": status,
+        "tenant": tenant,
+        "batch": batch,
+        "finding": finding,
+        "before": before,
+        "limit": limit,
+    }
+    return [Told(*row) for row in connection.execute(_HISTORY, parameters, prepare=False)]
+
+
+def find(connection: Connection, id_: int) -> Story | None:
+    """One notification, None when there is none of this id."""
+    row = connection.execute(_STORY, {"id": id_}).fetchone()
+    return None if row is None else Story(Told(*row[:16]), *row[16:])
 
 
 def messages(connection: Connection, *, limit: int, channel: str | None = None) -> list[SentMessage]:

@@ -1,5 +1,5 @@
 """
-Operations: what a person does to many deliveries at once, in the background, in chunks (ADR-0009).
+Operations: what a person does to many deliveries or notifications at once, in the background, in chunks (ADR-0009).
 
 Planning freezes the set and opens a time to undo it; a worker then takes an open operation for one chunk at a
 time, in one transaction, so that a crash loses nothing and a stop leaves the rest as it was.
@@ -12,9 +12,11 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from shared.domain.digest_requeue import TARGET, DeadLetterFilter
 from shared.domain.requeue import CANARY_STEPS, CanaryResult, FailureFilter, LeftOut, OperationKind, operation_id
-from shared.ledger import audit, requeue
+from shared.ledger import audit, digest_requeue, requeue
 from shared.ledger.db import Connection
+from shared.ledger.digest_requeue import DeadLetterPreview
 from shared.ledger.queries import statement
 from shared.ledger.requeue import Item, Preview
 
@@ -34,6 +36,7 @@ _SELECT = statement("select_operation")
 _SELECT_NEWEST = statement("select_operations")
 _SKIPS = statement("operation_skips")
 _OUTCOME = statement("operation_outcome")
+_NOTIFICATION_OUTCOME = statement("notification_operation_outcome")
 
 #: seconds in which an operation can be taken back before anything is done.
 UNDO_S = 10.0
@@ -72,6 +75,17 @@ class Operation:
         """Items nobody has worked on."""
         return self.total - self.done - self.skipped
 
+    @property
+    def takes_notifications(self) -> bool:
+        """Whether its items are notifications of digests, not deliveries."""
+        return self.filter.get("target") == TARGET
+
+    @property
+    def noun(self) -> str:
+        """What it takes, in words."""
+        one, many = ("notification", "notifications") if self.takes_notifications else ("delivery", "deliveries")
+        return one if self.total == 1 else many
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -87,12 +101,18 @@ class Taken:
     total: int
     words: str
     since_stage_s: float
+    target: str
+
+    @property
+    def takes_notifications(self) -> bool:
+        """Whether its items are notifications of digests, not deliveries."""
+        return self.target == TARGET
 
 
 def plan(
     connection: Connection,
     kind: OperationKind,
-    asked: FailureFilter,
+    asked: FailureFilter | DeadLetterFilter,
     *,
     operator: str,
     reason: str | None,
@@ -100,12 +120,13 @@ def plan(
     accepts_duplicates: bool = False,
     canary: bool = True,
     undo_s: float = UNDO_S,
-) -> tuple[Operation | None, Preview | None]:
+) -> tuple[Operation | None, Preview | DeadLetterPreview | None]:
     """
     Freeze what a preview of `as_of` showed as an operation that begins in `undo_s` seconds, inside a transaction.
 
     Asked again by the same person with the same `as_of`, it is the same operation and nothing is frozen twice.
-    With `canary` a few of a larger set are tried first, and it stops where they fail again for the same cause.
+    With `canary` a few of a larger set of deliveries are tried first, and it stops where they fail again for the same
+    cause.
 
     Returns: the operation, None where nothing qualifies; and what was frozen, None where that was done before.
     """
@@ -124,13 +145,17 @@ def plan(
         }
         if connection.execute(_INSERT, parameters).fetchone() is None:
             return find(connection, id_), None
-        frozen = requeue.judge(
-            connection, asked, kind=kind, as_of=as_of, accepts_duplicates=accepts_duplicates, operation=id_
-        )
+        frozen: Preview | DeadLetterPreview
+        if isinstance(asked, DeadLetterFilter):
+            frozen, canary = digest_requeue.judge(connection, asked, as_of=as_of, operation=id_), False
+        else:
+            frozen = requeue.judge(
+                connection, asked, kind=kind, as_of=as_of, accepts_duplicates=accepts_duplicates, operation=id_
+            )
         if frozen.total == 0:
             attempt.force_rollback = True
             return None, frozen
-        tries_few = kind is OperationKind.REQUEUE and frozen.total > CANARY_STEPS[-1]
+        tries_few = canary and kind is OperationKind.REQUEUE and frozen.total > CANARY_STEPS[-1]
         connection.execute(_SET_TOTAL, {"id": id_, "total": frozen.total, "canary": tries_few})
         audit.record(
             connection,
@@ -244,7 +269,8 @@ def skips(connection: Connection, id_: UUID) -> dict[LeftOut, int]:
 
 def outcome(connection: Connection, id_: UUID) -> dict[str, int]:
     """What has become of what it was done to, by state; those requeued again since are counted as such."""
-    return dict(connection.execute(_OUTCOME, {"id": id_}).fetchall())
+    counted = connection.execute(_OUTCOME, {"id": id_}).fetchall()
+    return dict(counted or connection.execute(_NOTIFICATION_OUTCOME, {"id": id_}).fetchall())
 
 
 def _operation(row: tuple[Any, ...]) -> Operation:

@@ -7,6 +7,7 @@ A page is added here with what must be in the ledger to fill it.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shared.domain.digests import NotificationStatus
 from shared.domain.requeue import FailureFilter
 from shared.domain.states import Channel, SendStatus
 from shared.ledger import failed_jobs, failures, notifications, pauses, providers
@@ -156,8 +157,10 @@ def _digests(ledger: Ledger) -> str:
     return "/admin/monitoring/digests"
 
 
-def _digest_question(ledger: Ledger) -> str:
-    return f"{_digests(ledger)}/channels/ops/requeue"
+def _digest_item(ledger: Ledger) -> str:
+    path = f"{_digests(ledger)}/history"
+    with ledger.transaction() as connection:
+        return f"{path}/{notifications.history(connection, limit=1, status=NotificationStatus.DEAD_LETTERED)[0].id}"
 
 
 PAGES = [
@@ -174,7 +177,11 @@ PAGES = [
     PageCase("system, nothing there", _empty("/admin/monitoring/system")),
     PageCase("digests, nothing there", _empty("/admin/monitoring/digests")),
     PageCase("digests", _digests),
-    PageCase("telling dead letters again", _digest_question),
+    PageCase("switching a digest channel off", lambda ledger: f"{_digests(ledger)}/channels/ops/disable"),
+    PageCase("history of digests, nothing there", _empty("/admin/monitoring/digests/history")),
+    PageCase("history of digests", lambda ledger: f"{_digests(ledger)}/history"),
+    PageCase("one notification", _digest_item),
+    PageCase("requeueing dead letters of digests", lambda ledger: f"{_digests(ledger)}/requeue"),
     PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
     PageCase("audit", _empty("/admin/monitoring/audit")),
     PageCase("sign-in", _empty("/admin/sign-in")),

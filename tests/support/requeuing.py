@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from shared.domain.requeue import FailureFilter, OperationKind
-from shared.ledger import operations, requeue
+from shared.ledger import digest_requeue, operations, requeue
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.operations import Operation
 from shared.ledger.requeue import Preview
@@ -69,6 +69,11 @@ def chunk(connection: Connection, *, size: int = 200) -> int | None:
     operation = operations.take(connection)
     if operation is None:
         return None
+    if operation.takes_notifications:
+        done, skipped = digest_requeue.work_on(connection, operation.id, limit=size)
+        operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=-0.1)
+        operations.end(connection, operation, done=operation.done + done, skipped=operation.skipped + skipped)
+        return done + skipped
     items = operations.next_items(connection, operation, limit=size)
     done = skipped = 0
     if items:

@@ -7,7 +7,7 @@ import dramatiq
 
 from shared.domain.requeue import CANARY_STEPS, canary_step, seconds_for
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
-from shared.ledger import operations, requeue
+from shared.ledger import digest_requeue, operations, requeue
 from shared.ledger.db import POSTGRES_AWAY, Connection
 from shared.ledger.operations import Taken
 from workers.middleware.runtime import Runtime
@@ -34,7 +34,7 @@ class Operate:
         while not self._runtime.draining and time.monotonic() < until:
             try:
                 if self.work_once():
-                    self._runtime.doorbell.ring("failures", "operation", "operations", "sends", "channels")
+                    self._runtime.doorbell.ring("failures", "operation", "operations", "sends", "channels", "digests")
                     continue
                 with self._runtime.ledger.autocommit() as connection:
                     wait_s = operations.next_in_s(connection)
@@ -69,17 +69,13 @@ class Operate:
         return True
 
     def _chunk(self, connection: Connection, operation: Taken, most: int) -> None:
-        items = operations.next_items(connection, operation, limit=most)
-        done = skipped = 0
-        if items:
-            done, skipped = requeue.work_on(
-                connection,
-                operation.kind,
-                items,
-                operation=operation.id,
-                takes_unsure=operation.accepts_duplicates,
-            )
-            pause_s = seconds_for(len(items), len({item.send_id for item in items}), kind=operation.kind)
+        sends = 0
+        if operation.takes_notifications:
+            done, skipped = digest_requeue.work_on(connection, operation.id, limit=most)
+        else:
+            done, skipped, sends = _work_on_deliveries(connection, operation, most)
+        if done + skipped:
+            pause_s = seconds_for(done + skipped, sends, kind=operation.kind)
             operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=pause_s)
         done, skipped = operation.done + done, operation.skipped + skipped
         if operations.end(connection, operation, done=done, skipped=skipped):
@@ -89,6 +85,17 @@ class Operate:
     def _stop(connection: Connection, operation: Taken, why: str) -> None:
         operations.stop(connection, operation.id, operator="tidings", why=why)
         _log.warning("operation_stopped", extra={"operation": str(operation.id), "why": why})
+
+
+def _work_on_deliveries(connection: Connection, operation: Taken, most: int) -> tuple[int, int, int]:
+    """A chunk of deliveries: how many are done, how many were skipped, of how many sends they are."""
+    items = operations.next_items(connection, operation, limit=most)
+    if not items:
+        return 0, 0, 0
+    done, skipped = requeue.work_on(
+        connection, operation.kind, items, operation=operation.id, takes_unsure=operation.accepts_duplicates
+    )
+    return done, skipped, len({item.send_id for item in items})
 
 
 def register(broker: Broker, runtime: Runtime) -> None:

@@ -159,12 +159,30 @@ RETURNING id
 -- name: select_notifications
 -- The history, newest first, after a keyset cursor.
 SELECT n.id, c.name, n.dedup_key, n.kind, n.subject, n.severity, n.status, n.attempt_count, n.created_at,
-       n.next_attempt_at, n.last_error, n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key
+       n.next_attempt_at, n.last_error, n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key, t.name
 FROM notification n
 JOIN digest_channel c ON c.id = n.channel_id
+JOIN tenant t ON t.id = c.tenant_id
 WHERE (%(channel)s::text IS NULL OR c.name = %(channel)s) AND (%(kind)s::text IS NULL OR n.kind = %(kind)s)
-  AND (%(status)s::text IS NULL OR n.status = %(status)s) AND n.id < %(before)s
+  AND (%(status)s::text IS NULL OR n.status = %(status)s) AND (%(tenant)s::text IS NULL OR t.name = %(tenant)s)
+  AND (%(batch)s::uuid IS NULL OR n.dispatch_batch_id = %(batch)s)
+  AND (%(finding)s::text IS NULL OR n.finding_key = %(finding)s) AND n.id < %(before)s
 ORDER BY n.id DESC LIMIT %(limit)s
+
+-- name: select_notification
+-- One notification with what stands behind it: its finding as it is now, the message it was put into last, and the
+-- operations that took it.
+SELECT n.id, c.name, n.dedup_key, n.kind, n.subject, n.severity, n.status, n.attempt_count, n.created_at,
+       n.next_attempt_at, n.last_error, n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key, t.name,
+       n.occurred_at, n.details, f.active, f.changed_at, d.status, d.reference,
+       ARRAY(SELECT i.operation_id FROM operation_notification i JOIN operation o ON o.id = i.operation_id
+             WHERE i.notification_id = n.id ORDER BY o.created_at DESC LIMIT 10)
+FROM notification n
+JOIN digest_channel c ON c.id = n.channel_id
+JOIN tenant t ON t.id = c.tenant_id
+LEFT JOIN finding f ON f.tenant_id = c.tenant_id AND f.key = n.finding_key
+LEFT JOIN digest d ON d.id = n.dispatch_batch_id
+WHERE n.id = %(id)s
 
 -- name: select_digests
 -- Messages to a channel, newest first.

@@ -27,7 +27,7 @@ ORDER BY run_at LIMIT 1
 -- A worker takes the next operation for one chunk. Guard: due, and no other worker is at it; a person who stops or
 -- undoes it waits for this transaction, or this one passes it over.
 SELECT id, kind, operator, accepts_duplicates, canary, done, skipped, total, filter ->> 'words',
-       coalesce(extract(epoch FROM now() - stage_at), 0)::float8
+       coalesce(extract(epoch FROM now() - stage_at), 0)::float8, coalesce(filter ->> 'target', 'deliveries')
 FROM operation
 WHERE status IN ('scheduled', 'running') AND run_at <= now()
 ORDER BY run_at LIMIT 1
@@ -57,6 +57,7 @@ WHERE id = %(id)s AND status = 'running'
 UPDATE operation SET status = 'done', started_at = coalesce(started_at, now()), ended_at = now()
 WHERE id = %(id)s AND status IN ('scheduled', 'running')
   AND NOT EXISTS (SELECT 1 FROM operation_item WHERE operation_id = %(id)s AND result IS NULL)
+  AND NOT EXISTS (SELECT 1 FROM operation_notification WHERE operation_id = %(id)s AND result IS NULL)
 RETURNING id
 
 -- name: stop_operation
@@ -104,8 +105,13 @@ FROM operation ORDER BY created_at DESC, id LIMIT %(limit)s
 
 -- name: operation_skips
 -- Why items of an operation were skipped.
-SELECT coalesce(why, 'state'), count(*)::int FROM operation_item
-WHERE operation_id = %(id)s AND result = 'skipped' GROUP BY 1 ORDER BY 2 DESC, 1
+SELECT coalesce(why, 'state'), count(*)::int
+FROM (
+    SELECT why FROM operation_item WHERE operation_id = %(id)s AND result = 'skipped'
+    UNION ALL
+    SELECT why FROM operation_notification WHERE operation_id = %(id)s AND result = 'skipped'
+) AS skipped
+GROUP BY 1 ORDER BY 2 DESC, 1
 
 -- name: operation_outcome
 -- What became of what it was done to, as of now; `requeued again` where a person did it once more since.
@@ -118,4 +124,12 @@ JOIN operation_item i ON i.operation_id = o.id AND i.result = 'done'
 LEFT JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
 LEFT JOIN failure f ON f.send_id = i.send_id AND f.row_no = i.row_no
 WHERE o.id = %(id)s
+GROUP BY 1 ORDER BY 2 DESC, 1
+
+-- name: notification_operation_outcome
+-- Likewise of notifications.
+SELECT CASE WHEN n.id IS NULL THEN 'removed' ELSE n.status END, count(*)::int
+FROM operation_notification i
+LEFT JOIN notification n ON n.id = i.notification_id
+WHERE i.operation_id = %(id)s AND i.result = 'done'
 GROUP BY 1 ORDER BY 2 DESC, 1

@@ -13,10 +13,30 @@ from shared.domain.roles import Role
 from shared.ledger import audit, digest_channels, digest_runs, notifications
 from shared.ledger.db import Ledger
 from tests.integration.monitoring.conftest import MakeApp
+from tests.integration.monitoring.test_bulk import let_begin
 from tests.support.browser import Browser, text_of
-from tests.support.digests import event, make_channel, post, statuses
+from tests.support.digests import event, finding, make_channel, post, put, rows, statuses
+from tests.support.ledger_rows import scalar
+from tests.support.requeuing import finish
 
 PATH = "/admin/monitoring/digests"
+HISTORY, REQUEUE = f"{PATH}/history", f"{PATH}/requeue"
+
+
+def form_of(page: str) -> dict[str, str]:
+    """The hidden fields of the form that confirms."""
+    form = re.search(r'<form method="post" action="[^"]+" class="confirm">(.*?)</form>', page, re.DOTALL)
+    assert form is not None, page
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', form[1]))
+    fields.pop("csrf_token")
+    return fields
+
+
+def confirm(browser: Browser, address: str, **more: str) -> str:
+    """Confirm what a preview shows; the path of the operation."""
+    answer = browser.post(REQUEUE, {**form_of(browser.get(address.replace("&amp;", "&")).text), **more})
+    assert answer.status_code == 303, text_of(answer)
+    return answer.location
 
 
 def tell(ledger: Ledger, channel: int, outcome: Outcome, *, error: str | None = None) -> None:
@@ -42,53 +62,180 @@ def told(ledger: Ledger) -> int:
 
 
 def test_the_history_tells_the_story_and_no_secret(browser: Browser, told: int) -> None:
-    answer = browser.get(PATH)
+    answer = browser.get(HISTORY)
     page, words = answer.text, text_of(answer)
-    for said in ("nginx", "about b", "dead-lettered", "sent", "webhook_400: no such hook", "not taken", "taken"):
+    for said in ("nginx", "about b", "dead-lettered", "sent", "webhook_400: no such hook"):
         assert said in words
     assert "<b>1.3</b>" not in page
-    assert "secret-part" not in page
-    assert "whsec_" not in page
+    messages = text_of(browser.get(PATH))
+    assert "not taken" in messages
+    for shown in (page, messages):
+        assert "secret-part" not in shown
+        assert "whsec_" not in shown
+
+
+def test_an_address_in_a_subject_is_masked(browser: Browser, told: int, ledger: Ledger) -> None:
+    post(ledger, event("d", subject="ada.lovelace@example.com cannot sign in"))
+    with ledger.transaction() as connection:
+        notifications.detect(connection, told)
+    found = re.search(r'href="([^"]+/history/\d+)"', browser.get(HISTORY).text)
+    assert found is not None
+    for path in (HISTORY, found[1], f"{HISTORY}.csv"):
+        text = browser.get(path).text
+        assert "cannot sign in" in text
+        assert "ada.lovelace" not in text
 
 
 def test_filters_leave_what_fits(browser: Browser, told: int, ledger: Ledger) -> None:
-    make_channel(ledger, "https://example.com/x", name="other", tells_existing=True)
+    make_channel(ledger, "https://example.com/x", name="other", tenant="globex", tells_existing=True)
 
     def subjects(query: str) -> int:
-        body = re.search(r'aria-label="Notifications">(.*?)</section>', browser.get(f"{PATH}?{query}").text, re.DOTALL)
+        body = re.search(
+            r'aria-label="Notifications">(.*?)</section>', browser.get(f"{HISTORY}?{query}").text, re.DOTALL
+        )
         assert body is not None
-        return body[1].count('<th scope="row"')
+        rows = body[1].count('<th scope="row"')
+        assert browser.get(f"{HISTORY}.csv?{query}").text.strip().count("\n") == rows
+        return rows
 
     assert subjects("") == 3
     assert subjects("status=dead_lettered") == 2
     assert subjects("kind=cve") == 1
     assert subjects("channel=other") == 0
-    assert subjects("status=nonsense&before=junk") == 3
+    assert subjects("tenant=globex") == 0
+    assert subjects("tenant=acme&status=sent") == 1
+    assert subjects("status=nonsense&before=junk&batch=junk") == 3
     assert subjects("channel=%00ops") == 3
 
 
-def test_a_dead_letter_or_all_of_them_are_told_again(browser: Browser, told: int, ledger: Ledger) -> None:
-    page = browser.get(f"{PATH}?status=dead_lettered").text
-    addresses = re.findall(r'href="([^"]*/requeue\?id=(\d+))"', page)
-    assert len(addresses) == 2
-    assert "One dead letter" in browser.get(addresses[0][0].replace("&amp;", "&")).text
-    ask = f"{PATH}/channels/ops/requeue"
-    done = browser.post(ask, {"id": addresses[0][1], "reason": "it is back"}, follow=True)
-    assert "ops: 1 to be told again" in done.text
-    assert sorted(statuses(ledger).values()) == ["dead_lettered", "pending", "sent"]
-    assert "ops: 1 to be told again" in browser.post(ask, {}, follow=True).text
+def test_the_history_is_read_page_by_page_without_gaps(browser: Browser, told: int, ledger: Ledger) -> None:
+    post(ledger, *(f"more {number}" for number in range(60)))
+    with ledger.transaction() as connection:
+        notifications.detect(connection, told)
+    first = browser.get(HISTORY).text
+    older = re.search(r'rel="next" href="([^"]+)"', first)
+    assert older is not None
+    second = browser.get(older[1].replace("&amp;", "&")).text
+    ids = [int(id_) for page in (first, second) for id_ in re.findall(r'/history/(\d+)"', page)]
+    assert len(ids) == len(set(ids)) == 63
+    assert ids == sorted(ids, reverse=True)
+    assert 'rel="next"' not in second
+
+
+def test_one_tells_its_attempts_its_message_and_its_finding(browser: Browser, told: int, ledger: Ledger) -> None:
+    put(ledger, finding("image:nginx", dedup_key="cve-1"))
+    tell(ledger, told, Accepted(None))
+    found = re.search(r'href="([^"]+/history/\d+)">about image:nginx', browser.get(HISTORY).text)
+    assert found is not None
+    answer = browser.get(found[1])
+    said = text_of(answer)
+    batch = rows(ledger)["cve-1"].batch
+    assert f"Dispatch batch {batch} taken" in said
+    assert "Attempts 1" in said
+    assert "Finding image:nginx active" in said
+    link = re.search(r'href="([^"]+batch=[^"]+)"', answer.text)
+    assert link is not None
+    assert "about image:nginx" in browser.get(link[1]).text
+    assert "nginx &lt;b&gt;" not in browser.get(link[1]).text
+
+
+def test_dead_letters_are_requeued_as_an_operation(browser: Browser, told: int, ledger: Ledger) -> None:
+    page = browser.get(HISTORY).text
+    address = re.search(r'href="(/admin/monitoring/digests/requeue[^"]*)"', page)
+    assert address is not None
+    path = confirm(browser, address[1], reason="it is back")
+    said = text_of(browser.get(path))
+    assert re.search(r"Requeueing 2 in (9|10) s Undo", said)
+    assert "Requeue 2 notifications" in said
+    assert "it is back" in said
+    assert sorted(statuses(ledger).values()) == ["dead_lettered", "dead_lettered", "sent"]
+    let_begin(ledger)
+    finish(ledger)
+    said = text_of(browser.get(path))
+    assert "2 requeued, 0 skipped, 0 left" in said
+    assert "2 pending" in said
+    assert sorted(statuses(ledger).values()) == ["pending", "pending", "sent"]
     with ledger.autocommit() as connection:
-        (newest, first) = audit.newest(connection, limit=2)
-    assert (first.action, first.target, first.count) == ("requeue notifications", "digest channel ops", 1)
-    assert (first.reason, first.operator) == ("it is back", "kim")
-    assert newest.reason is None
+        done, planned = audit.newest(connection, limit=2)
+    assert (planned.action, planned.operator, planned.count, planned.reason) == ("requeue", "kim", 2, "it is back")
+    assert done.action == "requeue done"
+    tell(ledger, told, Accepted(None))
+    assert "2 sent" in text_of(browser.get(path))
 
 
-def test_a_channel_is_switched_off_and_on(browser: Browser, told: int, ledger: Ledger) -> None:
-    assert "ops: disabled" in browser.post(f"{PATH}/channels/ops/disable", {}, follow=True).text
-    assert "ops: was disabled already" in browser.post(f"{PATH}/channels/ops/disable", {}, follow=True).text
+def test_one_dead_letter_or_those_of_a_filter_alone(browser: Browser, told: int, ledger: Ledger) -> None:
+    found = re.search(r'href="([^"]+/history/\d+)">about b<', browser.get(f"{HISTORY}?kind=cve").text)
+    assert found is not None
+    one = re.search(r'href="([^"]+requeue\?id=\d+)"', browser.get(found[1]).text)
+    assert one is not None
+    assert "Requeue 1 notification<" in browser.get(one[1]).text
+    path = confirm(browser, f"{REQUEUE}?kind=cve")
+    let_begin(ledger)
+    finish(ledger)
+    assert statuses(ledger)["b"] == "pending"
+    assert statuses(ledger)["c"] == "dead_lettered"
+    assert "Requeued by operation" in text_of(browser.get(found[1]))
+    assert "no dead letter (any more)" in browser.get(one[1]).text
+    assert path in browser.get("/admin/monitoring/operations").text
+
+
+def test_an_undone_requeue_does_nothing_and_a_double_click_is_one(browser: Browser, told: int, ledger: Ledger) -> None:
+    form = form_of(browser.get(REQUEUE).text)
+    first, second = browser.post(REQUEUE, form), browser.post(REQUEUE, form)
+    assert first.location == second.location
+    assert "part of another operation" in browser.get(REQUEUE).text
+    browser.post(f"{first.location}/undo")
+    let_begin(ledger)
+    finish(ledger)
+    assert sorted(statuses(ledger).values()) == ["dead_lettered", "dead_lettered", "sent"]
+    assert "Requeue 2 notifications" in browser.get(REQUEUE).text
+
+
+def test_what_dies_after_the_preview_is_not_taken_and_what_was_told_since_is_skipped(
+    browser: Browser, told: int, ledger: Ledger
+) -> None:
+    form = form_of(browser.get(REQUEUE).text)
+    post(ledger, "late")
+    tell(ledger, told, Permanent(Scope.MESSAGE, "x"), error="webhook_400: no such hook")
+    path = browser.post(REQUEUE, form).location
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE notification SET final_at = now() WHERE dedup_key = 'b'")
+    let_begin(ledger)
+    finish(ledger)
+    assert statuses(ledger) == {"a": "sent", "b": "dead_lettered", "c": "pending", "late": "dead_lettered"}
+    assert "1 requeued, 1 skipped" in text_of(browser.get(path))
+
+
+def test_more_than_a_hundred_need_a_reason_and_many_chunks(browser: Browser, told: int, ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at)"
+            " SELECT %s, 'n' || n, 'x', 's', 'low', now(), 'dead_lettered', now() FROM generate_series(1, 498) n",
+            [told],
+        )
+    form = form_of(browser.get(REQUEUE).text)
+    assert "Say why" in browser.post(REQUEUE, form).text
+    assert scalar(ledger, "SELECT count(*) FROM operation_notification") == 0
+    browser.post(REQUEUE, {**form, "reason": "it is back"})
+    let_begin(ledger)
+    finish(ledger)
+    assert scalar(ledger, "SELECT count(*) FROM notification WHERE status = 'pending'") == 500
+    assert scalar(ledger, "SELECT done FROM operation") == 500
+
+
+def test_a_channel_is_switched_off_for_a_reason_and_on(browser: Browser, told: int, ledger: Ledger) -> None:
+    path = f"{PATH}/channels/ops/disable"
+    assert "Say why" in browser.post(path, {}, follow=True).text
+    assert "ops: disabled" in browser.post(path, {"reason": "bob@example.com said so"}, follow=True).text
+    assert "ops: was disabled already" in browser.post(path, {"reason": "again"}, follow=True).text
     assert "disabled" in text_of(browser.get(PATH))
     assert "ops: enabled" in browser.post(f"{PATH}/channels/ops/enable", {}, follow=True).text
+    with ledger.autocommit() as connection:
+        enabled, disabled = audit.newest(connection, limit=2)
+    assert (enabled.action, disabled.action, disabled.operator) == ("enable channel", "disable channel", "kim")
+    assert disabled.reason is not None
+    assert disabled.reason.endswith("said so")
+    assert "bob@" not in disabled.reason
 
 
 def test_a_test_is_asked_of_a_worker_and_its_answer_shown(
@@ -108,6 +255,9 @@ def test_a_test_is_asked_of_a_worker_and_its_answer_shown(
     shown = browser.get(address).text
     assert "HTTP 404: &lt;b&gt;gone&lt;/b&gt;" in shown
     assert "no success" in shown
+    with ledger.autocommit() as connection:
+        (entry,) = audit.newest(connection, limit=1)
+    assert (entry.action, entry.target, entry.operator) == ("test channel", "digest channel ops", "kim")
 
 
 def test_without_redis_nothing_is_asked_of_anybody(browser: Browser, told: int) -> None:
@@ -117,20 +267,29 @@ def test_without_redis_nothing_is_asked_of_anybody(browser: Browser, told: int) 
 def test_who_may_only_read_changes_nothing(app: Flask, told: int, ledger: Ledger) -> None:
     reader = Browser(app, role=Role.READ, name="robin")
     assert reader.get(PATH).status_code == 200
-    for action in ("test", "enable", "disable", "requeue"):
+    assert reader.get(HISTORY).status_code == reader.get(REQUEUE).status_code == 200
+    assert reader.post(REQUEUE, {}).status_code == 403
+    for action in ("test", "enable", "disable"):
         assert reader.post(f"{PATH}/channels/ops/{action}", {}).status_code == 403
     assert reader.post(f"{PATH}/run", {}).status_code == 403
     assert sorted(statuses(ledger).values()) == ["dead_lettered", "dead_lettered", "sent"]
 
 
 @pytest.mark.parametrize(
-    "path", ["channels/none/test", "channels/ops/explode", "runs/00000000-0000-4000-8000-000000000000"]
+    "path",
+    [
+        "channels/none/test",
+        "channels/ops/explode",
+        "history/999",
+        f"history/{2**70}",
+        "runs/00000000-0000-4000-8000-000000000000",
+    ],
 )
 def test_what_is_not_there_is_404(browser: Browser, told: int, path: str) -> None:
     assert browser.get(f"{PATH}/{path}").status_code == 404
 
 
 def test_an_empty_ledger_says_what_to_do(browser: Browser) -> None:
-    words = text_of(browser.get(PATH))
-    assert "tidings digest channel add" in words
-    assert "Nothing has been told yet" in words
+    assert "tidings digest channel add" in text_of(browser.get(PATH))
+    assert "Nothing has been told yet" in text_of(browser.get(HISTORY))
+    assert "There is nothing to requeue" in text_of(browser.get(REQUEUE))

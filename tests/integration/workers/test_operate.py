@@ -3,13 +3,15 @@
 from signal import SIGKILL
 from uuid import UUID
 
+from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.states import Channel, Lane, SendStatus
 from shared.jobs import JobName, QueueName
-from shared.ledger import operations
+from shared.ledger import operations, requeue
 from shared.ledger.db import Ledger
 from tests.integration.workers.ches import calls, refused, serve, tags
 from tests.integration.workers.inprocess import InProcess
+from tests.support.digests import make_channel
 from tests.support.factories import MadeSend, counts, make_send, send_status
 from tests.support.ledger_rows import put_rows, put_send, scalar
 from tests.support.processes import ProcessStarter, RunningProcess
@@ -184,3 +186,34 @@ def waits_for_a_lock(ledger: Ledger) -> bool:
             " AND query LIKE '%%FOR NO KEY UPDATE OF b'",
         )
     )
+
+
+def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(ledger: Ledger, ches: InProcess) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at,"
+            " attempt_count, last_error)"
+            " SELECT %s, n, 'x', 's', 'low', now(), 'dead_lettered', now(), 5, 'gone' FROM generate_series(1, %s) n",
+            [channel, CHUNK + 1],
+        )
+    send = dead(ledger, 3)
+    with ledger.transaction() as connection:
+        letters, _ = operations.plan(
+            connection,
+            OperationKind.REQUEUE,
+            DeadLetterFilter(channel="ops"),
+            operator="kim",
+            reason=None,
+            as_of=requeue.ledger_now(connection),
+            undo_s=0,
+        )
+    deliveries = plan(ledger, of(send))
+    assert letters is not None
+    assert (letters.total, letters.canary) == (CHUNK + 1, False)
+    ches.tick()
+    ches.work_off(QueueName.OPS)
+    wait_until(lambda: work(ches) == 0 and operation(ledger, letters.id).status == "done", what="its end")
+    assert (operation(ledger, letters.id).done, operation(ledger, deliveries.id).done) == (CHUNK + 1, 3)
+    found = "SELECT count(*) FROM notification WHERE status = 'pending' AND attempt_count = 0 AND last_error = 'gone'"
+    assert scalar(ledger, found) == CHUNK + 1
