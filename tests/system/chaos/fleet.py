@@ -82,6 +82,10 @@ class Fleet:
 
         wait_until(ready, timeout=_START_S, what="the fleet to be ready")
 
+    def wait_for(self, member: str) -> None:
+        """Wait until one member says that it is up."""
+        wait_until(lambda: _READY.search(self._running[member].output()), timeout=_START_S, what=f"{member} to be up")
+
     def check(self) -> None:
         """Fail where a process ended that nobody told to."""
         for member, running in self._running.items():

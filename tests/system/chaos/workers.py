@@ -79,7 +79,7 @@ def two_clocks(stage: Stage, size: Size) -> Found:
     stage.submit(size.pick(short=500, full=2_000))
     get_going(stage, accepted=100)
     stage.fleet.start("clock.2")
-    let_pass(stage, 4.0)
+    stage.fleet.wait_for("clock.2")
     stage.fleet.freeze("worker_ops")
     queued, began = stage.stores.queued("ops"), time.monotonic()
     let_pass(stage, 6.0)
