@@ -34,26 +34,31 @@ ORDER BY left_out NULLS FIRST, tenant, channel, kind
 
 -- name: requeue_dead_letters
 -- A chunk of an operation: its dead letters are to be told again, with all attempts. Guard: still the dead letters that
--- were frozen, so whoever was told again and died since is left. `last_error` stays until there is another.
+-- were frozen, so whoever was told again and died since is left. `last_error` stays until there is another. Rows are
+-- found by key, then by place, whatever the planner believes of a set that was frozen a moment ago.
 WITH item AS MATERIALIZED (
-    SELECT i.notification_id AS id, o.as_of
+    SELECT i.ctid AS item_place, i.notification_id AS id, o.as_of
     FROM operation_notification i
     JOIN operation o ON o.id = i.operation_id
     WHERE i.operation_id = %(operation)s AND i.result IS NULL
     ORDER BY i.notification_id LIMIT %(limit)s
+), state AS MATERIALIZED (
+    SELECT i.item_place, i.id, i.as_of, n.place
+    FROM item i
+    LEFT JOIN LATERAL (SELECT ctid AS place FROM notification WHERE notification.id = i.id OFFSET 0) AS n ON true
 ), requeued AS (
     UPDATE notification n
     SET status = 'pending', attempt_count = 0, owed_since = now(), next_attempt_at = now(), final_at = NULL,
         dispatch_batch_id = NULL
-    FROM item i
-    WHERE n.id = i.id AND n.status = 'dead_lettered' AND n.final_at <= i.as_of
+    FROM state s
+    WHERE n.ctid = s.place AND n.status = 'dead_lettered' AND n.final_at <= s.as_of
     RETURNING n.id
 ), marked AS (
     UPDATE operation_notification o
     SET result = CASE WHEN r.id IS NULL THEN 'skipped' ELSE 'done' END, why = CASE WHEN r.id IS NULL THEN 'state' END
-    FROM item i
-    LEFT JOIN requeued r ON r.id = i.id
-    WHERE o.operation_id = %(operation)s AND o.notification_id = i.id AND o.result IS NULL
+    FROM state s
+    LEFT JOIN requeued r ON r.id = s.id
+    WHERE o.ctid = s.item_place AND o.result IS NULL
     RETURNING o.result
 )
 SELECT count(*) FILTER (WHERE result = 'done')::int, count(*) FILTER (WHERE result = 'skipped')::int FROM marked
