@@ -153,7 +153,9 @@ class Window:
             self._tell_guards(outcome, decision, now)
         self._note(row, outcome, decision)
         code, detail, evidence = _described(outcome, decision)
-        failure = None if isinstance(outcome, Accepted | NotAttempted) else self._sign(outcome, code, detail)
+        failure = None
+        if not isinstance(outcome, Accepted | NotAttempted):
+            failure = self._sign(name_of(outcome), outcome.code, outcome.detail)
         if failure is not None and isinstance(outcome, Permanent) and outcome.scope is Scope.MESSAGE:
             self._poison.add(failure.id)
         self._results.append(
@@ -226,13 +228,13 @@ class Window:
         if decision.pauses_send and isinstance(outcome, Configuration):
             self._pause_reason = mask_text(f"the provider refuses this sender ({outcome.code}): {outcome.detail}")
 
-    def _sign(self, outcome: Outcome, code: str | None, detail: str | None) -> FailureSignature:
+    def _sign(self, outcome_class: str, code: str, detail: str) -> FailureSignature:
         failure = failure_signature(
             channel=self.claim.channel.value,
             provider=self.claim.provider,
-            outcome_class=name_of(outcome),
-            code=code or "",
-            detail=detail or "",
+            outcome_class=outcome_class,
+            code=code,
+            detail=mask_text(detail),
         )
         self._signatures.setdefault(failure.id, failure)
         return failure

@@ -130,6 +130,7 @@ def test_a_recipient_refused_for_good_fails_alone_and_is_named_with_its_error(
     [attempt] = attempts(ledger, send.id, 2)
     group = one(ledger, "SELECT * FROM failure_group")
     assert (group["signature"], group["provider"], group["outcome"]) == (attempt["signature"], "ches", "permanent")
+    assert group["title"].count("ches_422_to") == 1
 
 
 def test_a_recipient_who_opted_out_joins_the_suppression_list_and_is_not_called_next_time(
