@@ -30,9 +30,13 @@ _STRIKE_S = 20.0
 #: What dramatiq, our clock and gunicorn say when they can be asked to end.
 _READY = re.compile("ready for action|clock_started|Listening at")
 
+#: Of a dead process a commit may still be on its way into Postgres: its batch is locked until then, and waited for.
 _IN_FLIGHT = """
-SELECT coalesce(sum(b.sending), 0) FROM batch b JOIN worker w ON w.id = b.holder
-WHERE substring(w.name FROM ':([0-9]+)$')::int = ANY (%s)
+SELECT coalesce(sum(held.sending), 0) FROM (
+    SELECT b.sending FROM batch b JOIN worker w ON w.id = b.holder
+    WHERE substring(w.name FROM ':([0-9]+)$')::int = ANY (%s)
+    FOR SHARE OF b
+) AS held
 """
 
 
