@@ -131,7 +131,7 @@ def change_send(send_id: str, action: str) -> AnyResponse:
     if action not in _DONE:
         raise ProblemError(404, "not-found", "A send is paused, resumed or cancelled.")
     here = f"/admin/monitoring/sends/{send.id}"
-    reason = " ".join(request.form.get("reason", "").replace("\0", "").split())[:_REASON_MAX]
+    reason = mask_text(" ".join(request.form.get("reason", "").replace("\0", "").split())[:_REASON_MAX])
     if action != "resume" and not reason:
         flash("Say why: everybody who looks at the send will read it.", "error")
         return redirect(f"{here}/{action}")

@@ -22,6 +22,7 @@ from admin.monitoring.system_rows import (
     worker_rows,
 )
 from shared.accounts import accounts_in_use
+from shared.domain.masking import mask_text
 from shared.jobs import PAUSABLE
 from shared.ledger import pauses, providers
 from shared.recovery.holds import Holds
@@ -125,7 +126,7 @@ def change_queue(queue: str, action: str) -> AnyResponse:
 
 
 def _reason() -> str:
-    return " ".join(request.form.get("reason", "").replace("\0", "").split())[:_REASON_MAX]
+    return mask_text(" ".join(request.form.get("reason", "").replace("\0", "").split())[:_REASON_MAX])
 
 
 def _changed(panel: str) -> None:

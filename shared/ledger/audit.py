@@ -10,6 +10,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from shared.domain.masking import mask_text
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -70,8 +71,9 @@ def record(
     count: int | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a deed down in its own transaction, and one line of the log."""
+    """Write a deed down in its own transaction, and one line of the log; addresses in the reason are masked."""
     role, request_id = _origin.get()
+    reason = mask_text(reason) if reason else reason
     facts = {"operator": operator, "action": action, "target": target, "reason": reason, "count": count}
     facts |= {"result": result, "role": role, "request_id": request_id}
     connection.execute(_INSERT, {**facts, "detail": None if detail is None else Jsonb(dict(detail))})

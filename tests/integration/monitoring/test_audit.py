@@ -46,6 +46,14 @@ def test_entries_show_all_that_is_known_newest_first(browser: Browser, ledger: L
     assert f'href="/admin/monitoring/operations/{operation}"' in page.text
 
 
+def test_an_address_in_a_reason_is_masked_before_it_is_kept(browser: Browser, ledger: Ledger) -> None:
+    note(ledger, reason="jane.doe@example.com complained")
+    assert "jane" not in browser.get(PATH).text
+    with ledger.transaction() as connection:
+        [entry] = audit.newest(connection, limit=1)
+    assert entry.reason == "j***@e***.com complained"
+
+
 def test_filters_leave_what_fits_and_can_be_cleared(browser: Browser, ledger: Ledger) -> None:
     note(ledger, days_ago=3)
     note(ledger, days_ago=2, operator="robin")
