@@ -6,6 +6,7 @@ Page modules import `pages` and put their routes on it; `admin.app` imports them
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -151,7 +152,8 @@ def panels() -> AnyResponse:
 
     `{"at", "now", "v", "status", "stale_since", "verdict", "panels": {name: {"hash", "html"}}, "poll_ms"}`. `verdict`
     and `tabs` are panels of every page. `status`: `ok`, or `stale` while a store is away; `stale_since`: since when the
-    ledger is. 404 for a page nobody named, 503 when neither store answers.
+    ledger is, or of when the snapshot is while no new one can be built. 404 for a page nobody named, 503 when neither
+    store answers.
     """
     name = request.args.get("page", "")
     if name not in PAGES:
@@ -167,7 +169,7 @@ def panels() -> AnyResponse:
         "now": view.now.isoformat(),
         "v": view.snapshot.version,
         "status": "stale" if any(view.snapshot.is_away(store) for store in ("postgres", "redis")) else "ok",
-        "stale_since": document["stores"]["postgres"]["since"],
+        "stale_since": _stale_since(view),
         "verdict": document["verdict"]["text"],
         "panels": {
             name: {"hash": panel.hash, "html": panel.html}
@@ -177,6 +179,15 @@ def panels() -> AnyResponse:
         "poll_ms": poll_ms(view),
     }
     return jsonify(body)
+
+
+def _stale_since(view: View) -> str | None:
+    since: str | None = view.snapshot.document["stores"]["postgres"]["since"]
+    if since is None and view.now - view.snapshot.at > timedelta(
+        milliseconds=services().settings.monitoring_snapshot_stale_ms
+    ):
+        return str(view.snapshot.document["at"])
+    return since
 
 
 @pages.app_errorhandler(BlindError)

@@ -189,5 +189,6 @@ def render_page(template: str, view: View, **context: object) -> str:
 
 
 def make_view(page: str, snapshot: Snapshot, args: Mapping[str, str] | MultiDict[str, str], **more: str) -> View:
-    """Give a page's view of a snapshot; `more` is what its path says."""
-    return View(page, MultiDict([*MultiDict(args).items(multi=True), *more.items()]), snapshot, datetime.now(UTC))
+    """Give a page's view of a snapshot; `more` is what its path says, and no argument of the address says otherwise."""
+    given = [item for item in MultiDict(args).items(multi=True) if item[0] not in more]
+    return View(page, MultiDict([*given, *more.items()]), snapshot, datetime.now(UTC))

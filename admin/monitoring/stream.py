@@ -167,6 +167,8 @@ def events() -> Response:
     if listener is None:
         return Response(status=HTTPStatus.NO_CONTENT, headers={"Cache-Control": "no-store"})
     response = Response(_messages(ours, listener), mimetype="text/event-stream")
+    # A HEAD, or a client gone before the first byte, never starts the generator that would leave.
+    response.call_on_close(lambda: ours.leave(listener))
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
     return response

@@ -284,19 +284,9 @@ def upgrade() -> None:
     )
     op.add_column("send", sa.Column("forgotten_at", sa.DateTime(timezone=True), nullable=True))
     op.add_column("send", sa.Column("emptied_at", sa.DateTime(timezone=True), nullable=True))
-    op.create_index(
-        "ix_send_kept",
-        "send",
-        [sa.literal_column("coalesce(completed_at, cancelled_at)")],
-        unique=False,
-        postgresql_where=sa.text("settled_counts IS NOT NULL AND emptied_at IS NULL"),
-    )
 
 
 def downgrade() -> None:
-    op.drop_index(
-        "ix_send_kept", table_name="send", postgresql_where=sa.text("settled_counts IS NOT NULL AND emptied_at IS NULL")
-    )
     op.drop_column("send", "emptied_at")
     op.drop_column("send", "forgotten_at")
     op.drop_index("ix_notification_open", table_name="notification", postgresql_where=sa.text("final_at IS NULL"))

@@ -41,6 +41,13 @@ def mixed(ledger: Ledger) -> MadeSend:
     return send
 
 
+def test_an_id_among_the_arguments_does_not_show_another_send(
+    browser: Browser, ledger: Ledger, mixed: MadeSend
+) -> None:
+    other = make_send(ledger, count=7, status=SENDING)
+    assert str(other.id) not in browser.get(address(mixed, f"?id={other.id}")).text
+
+
 def test_the_pills_count_every_delivery_once(browser: Browser, mixed: MadeSend) -> None:
     text = text_of(browser.get(address(mixed)))
     for said in ("All 60", "Sent 30", "Retrying 3", "Failed 5", "Unsure 2", "Waiting 19", "Not sent on purpose 1"):

@@ -12,6 +12,7 @@ import redis
 
 from shared.coordination.doorbell import Doorbell
 from shared.coordination.redis import RedisLink
+from tests.support.browser import Browser
 from tests.support.processes import ProcessStarter
 from tests.support.site import OpenStream, Site
 from tests.support.waiting import wait_until
@@ -75,6 +76,13 @@ def test_full_of_streams_the_process_still_answers_pages_and_turns_more_streams_
 
     took = [seconds("/admin/monitoring") for _ in range(20)]
     assert median(took) < 0.5, took
+
+
+def test_a_look_at_the_head_of_a_stream_takes_no_place(make_app: Any, redis_url: str) -> None:
+    app = make_app(redis_url=redis_url, monitoring_max_streams=1)
+    browser = Browser(app)
+    for _ in range(3):
+        assert browser.client.head("/admin/monitoring/queues/events", buffered=True).status_code == 200
 
 
 def test_streams_that_browsers_left_are_free_again(

@@ -146,7 +146,7 @@ def test_without_redis_the_ledger_s_panels_stay_and_a_hold_is_kept_all_the_same(
     browser = Browser(make_app(email_provider="sandbox"))
     said = text_of(browser.get(PAGE))
     assert "Redis down" in said
-    assert "Nothing to show: not readable" in said
+    assert "Nothing to show: Redis does not answer" in said
     assert "Last pass" in said or "No pass has run yet" in said
     held = browser.post(HOLD, {"reason": "a trial"}, follow=True)
     assert "held. Redis does not answer; it is told as soon as it does." in text_of(held)
