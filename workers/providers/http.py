@@ -60,6 +60,11 @@ class HttpResult:
         """Whether a final 2xx status line was read, whatever became of the body."""
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
+    @property
+    def was_not_sent(self) -> bool:
+        """Whether the exchange failed before one byte of the request left this machine."""
+        return self.status == 0 and self.error != 0 and self.bytes_sent == 0
+
     def json(self) -> dict[str, Any]:
         """Parse the body as a JSON object; empty where it is anything else."""
         try:

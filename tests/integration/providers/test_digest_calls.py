@@ -9,9 +9,19 @@ from uuid import UUID
 import pytest
 
 from shared.domain.digests import ChannelType, Digest, Item, Severity
-from shared.domain.outcome import Accepted, Ambiguous, Configuration, NotAttempted, Outcome, Throttled, Transient
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    NotAttempted,
+    Outcome,
+    Permanent,
+    Throttled,
+    Transient,
+)
 from tests.support.digests import SECRET
 from tests.support.scripted_http import CERTIFICATE, CLOSE, HANG, ScriptedHttp, answer, free_port, scripted_http
+from workers.providers.digest import guard
 from workers.providers.digest.caller import Answered, Caller
 from workers.providers.digest.requests import DigestCall, scrub
 
@@ -139,6 +149,20 @@ def test_a_name_is_judged_by_what_it_resolves_to_and_by_nothing_else(
     outcome = webhook(f"http://{name}:{server.port}/x", private="another.example").outcome
     assert isinstance(outcome, Configuration)
     assert server.connections == 0
+
+
+def test_a_digest_taken_at_a_public_address_is_taken_though_another_was_refused(
+    server: ScriptedHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # libcurl gives this name two addresses, ::1 first; no test can reach one that is public, so one stands for it.
+    asked: list[str] = []
+    monkeypatch.setattr(guard, "is_public", lambda address: asked.append(address) or address == "127.0.0.1")
+    server.once("/x", answer(200), answer(400), [CLOSE])
+    url = f"http://localhost:{server.port}/x"
+    kinds = [type(call(ChannelType.SLACK, private="another.example", url=url).outcome) for _ in range(3)]
+    if "::1" not in asked:
+        pytest.skip("this machine has no IPv6: the name has one address")
+    assert kinds == [Accepted, Permanent, Ambiguous]
 
 
 def test_a_host_that_is_named_may_be_private(server: ScriptedHttp) -> None:

@@ -111,7 +111,8 @@ class Caller:
     def _take(self, index: int, result: HttpResult) -> Answered | None:
         """The answer of a call; None where it is tried again."""
         entry = self._open[index]
-        refused = self._guard.was_refused(index)
+        # A host may have an address of each kind: where one was refused, another may have taken the request.
+        refused = self._guard.was_refused(index) and result.was_not_sent
         outcome = answers.refused_address() if refused else answers.outcome_of(entry.call.type, result)
         if isinstance(outcome, Ambiguous):
             entry.unsure = outcome

@@ -48,7 +48,7 @@ class AddressGuard:
         return open_socket
 
     def was_refused(self, token: int) -> bool:
-        """Whether a call was refused an address since it was asked last."""
+        """Whether a call was refused an address since it was asked last; it may have gone to another of its host's."""
         refused = token in self._refused
         self._refused.discard(token)
         return refused
