@@ -8,6 +8,11 @@ from urllib.parse import urlsplit
 
 #: Carry an IPv4 address inside IPv6. Source: RFC 6052 §2.1 (NAT64), RFC 3056 §2 (6to4).
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+#: Counted as public by `ipaddress`. Sources: Azure, "What is IP address 168.63.129.16?" (the host's own services);
+#: RFC 4291 §2.5.5.1 (IPv4-compatible), RFC 3879 (site-local), RFC 9602 (identifiers of segment routing).
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(network) for network in ("168.63.129.16/32", "::/96", "fec0::/10", "5f00::/16")
+)
 _VISIBLE = re.compile(r"[!-~]+")
 MAX_URL_CHARS = 2_000
 
@@ -63,8 +68,8 @@ def read_endpoint(url: str, *, plain_http: Collection[str] = (), private: Collec
 
 def is_public(address: str) -> bool:
     """
-    Whether a network address is one of the public internet: not private, loopback, link-local, of a metadata
-    service, shared by a carrier, multicast or reserved; IPv4 inside IPv6 counts as what it carries.
+    Whether a network address is one of the public internet: not private, loopback, link-local, of a cloud's
+    own services, shared by a carrier, multicast or reserved; IPv4 inside IPv6 counts as what it carries.
     """
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
@@ -76,7 +81,7 @@ def is_public(address: str) -> bool:
             inner = ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(str(inner))
-    return found.is_global and not found.is_multicast
+    return found.is_global and not found.is_multicast and not any(found in network for network in _NOT_PUBLIC)
 
 
 def host_list(text: str) -> frozenset[str]:

@@ -188,7 +188,8 @@ def test_the_title_counts_and_names_the_worst() -> None:
     "address",
     ["127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
      "255.255.255.255", "::1", "::", "fe80::1%eth0", "fd00::1", "::ffff:10.0.0.1", "::ffff:169.254.169.254",
-     "64:ff9b::a00:1", "2002:0a00:0001::1", "ff02::1", "not an address", "192.0.2.1", "2001:db8::1"],
+     "64:ff9b::a00:1", "2002:0a00:0001::1", "ff02::1", "not an address", "192.0.2.1", "2001:db8::1",
+     "168.63.129.16", "::ffff:168.63.129.16", "::127.0.0.1", "::5db8:d822", "fec0::1", "feff::1", "5f00::1"],
 )  # fmt: skip
 def test_addresses_that_are_not_public(address: str) -> None:
     assert not is_public(address)
