@@ -105,7 +105,7 @@ class LeftOut(StrEnum):
             LeftOut.DISCARDED: "discarded",
             LeftOut.KEPT: "not discarded",
             LeftOut.MORE: "beyond the first few that were asked for",
-            LeftOut.MISSING: "no such delivery",
+            LeftOut.MISSING: "no such delivery, or retention is removing it",
         }[self]
 
 

@@ -110,7 +110,8 @@ def judge(
             left_out[LeftOut(why)] = left_out.get(LeftOut(why), 0) + count
     if asked.ids and not (asked.tenant or asked.channel or asked.since):
         missing = len(set(asked.ids)) - sum(row[4] for row in rows)
-        left_out |= {LeftOut.MISSING: missing} if missing else {}
+        if missing:
+            left_out[LeftOut.MISSING] = left_out.get(LeftOut.MISSING, 0) + missing
     return Preview(kind, asked, moment, taken, left_out, rows[0][6] if rows else 0)
 
 

@@ -5,11 +5,12 @@ SELECT now()
 -- name: judge_failures
 -- Preview and freezing of an operation are one statement: with an operation its items are stored, and which groups of
 -- failures it took from; without it nothing is. Candidates are the open failures, or deliveries by id.
--- What failed after `as_of` is never in the set. Keys come in order: neighbours share pages.
+-- What failed after `as_of`, and what retention is removing, is never in the set. Keys come in order: neighbours share
+-- pages.
 -- Addresses are read only for tenants that suppress any, and other operations only where one is open.
 WITH candidate AS (
     SELECT f.send_id, f.row_no, f.epoch, f.channel, f.status, f.failed_at, f.proving, f.refused, f.discarded_at,
-           f.signature, f.tenant_id, s.status AS send_status, s.valid_until
+           f.signature, f.tenant_id, s.status AS send_status, s.valid_until, s.forgotten_at
     FROM failure f
     JOIN send s ON s.id = f.send_id
     WHERE NOT %(by_id)s::bool AND f.status = ANY (%(looked_at)s::text[])
@@ -21,7 +22,7 @@ WITH candidate AS (
     UNION ALL
     SELECT d.send_id, d.row_no, d.epoch, d.channel, d.status, coalesce(f.failed_at, d.settled_at),
            coalesce(f.proving, false), coalesce(f.refused, false), f.discarded_at,
-           f.signature, s.tenant_id, s.status, s.valid_until
+           f.signature, s.tenant_id, s.status, s.valid_until, s.forgotten_at
     FROM (
         SELECT DISTINCT i.send_id, i.row_no
         FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
@@ -34,6 +35,7 @@ WITH candidate AS (
 ), judged AS (
     SELECT c.send_id, c.row_no, c.epoch, c.channel, c.status, c.tenant_id, c.failed_at, c.signature,
            CASE
+               WHEN c.forgotten_at IS NOT NULL THEN 'missing'
                WHEN c.status <> ALL (%(looked_at)s::text[]) THEN 'state'
                WHEN c.failed_at > %(as_of)s THEN 'late'
                WHEN c.proving THEN 'proving'
@@ -114,16 +116,17 @@ FOR NO KEY UPDATE OF b
 -- name: requeue_deliveries
 -- A chunk of an operation: its rows are owed again under the next epoch, with all their attempts.
 -- Guards: failed, dead-lettered or (where accepted) parked as unsure, in the epoch that was frozen; the send is
--- neither cancelled nor past its valid_until. The batches are locked; the claim of an unsure row is forgotten, so
--- that a proof which comes later finds nothing. A finished send is being sent again, one in progress is written too:
--- whoever is finishing it at this moment must not miss the rows. `resumed_at` starts its patience with the provider
--- and the poison guard's count anew. Rows are found by key, then by place, whatever the planner believes. What cannot
--- be requeued is skipped, with the reason.
+-- neither cancelled nor past its valid_until, and retention has not begun to remove it. The batches are locked; the
+-- claim of an unsure row is forgotten, so that a proof which comes later finds nothing. A finished send is being sent
+-- again, one in progress is written too: whoever is finishing it at this moment must not miss the rows. `resumed_at`
+-- starts its patience with the provider and the poison guard's count anew. Rows are found by key, then by place,
+-- whatever the planner believes. What cannot be requeued is skipped, with the reason.
 WITH item AS (
     SELECT * FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[], %(epochs)s::int[]) AS i (send_id, row_no, epoch)
 ), state AS (
     SELECT i.send_id, i.row_no, o.item_place, d.place, d.status,
            CASE
+               WHEN s.forgotten_at IS NOT NULL THEN 'missing'
                WHEN d.epoch IS DISTINCT FROM i.epoch OR d.prove_at IS NOT NULL
                     OR d.status NOT IN ('failed', 'dead_lettered', 'unsure') THEN 'state'
                WHEN d.status = 'unsure' AND NOT %(takes_unsure)s::bool THEN 'unsure'

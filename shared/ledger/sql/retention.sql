@@ -74,18 +74,27 @@ SELECT row_no FROM delivery WHERE send_id = %(send_id)s AND row_no > %(after)s O
 
 -- name: remove_deliveries
 -- A range of deliveries of a send whose batches are gone, with all that hangs on each of them.
-WITH attempts AS (
-    DELETE FROM attempt WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s RETURNING 1
+-- Guard: it is being forgotten, and its totals are written down.
+WITH this AS (
+    SELECT id FROM send WHERE id = %(send_id)s AND forgotten_at IS NOT NULL AND settled_counts IS NOT NULL
+), attempts AS (
+    DELETE FROM attempt
+    WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s AND EXISTS (SELECT 1 FROM this)
+    RETURNING 1
 ), receipts AS (
-    DELETE FROM receipt WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s RETURNING 1
+    DELETE FROM receipt
+    WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s AND EXISTS (SELECT 1 FROM this)
+    RETURNING 1
 ), deliveries AS (
-    DELETE FROM delivery WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s RETURNING 1
+    DELETE FROM delivery
+    WHERE send_id = %(send_id)s AND row_no BETWEEN %(first)s AND %(last)s AND EXISTS (SELECT 1 FROM this)
+    RETURNING 1
 )
 SELECT (SELECT count(*) FROM deliveries)::int, (SELECT count(*) FROM attempts)::int, (SELECT count(*) FROM receipts)::int
 
 -- name: end_forgetting_send
 -- Nothing of it is left but itself.
-UPDATE send SET emptied_at = now() WHERE id = %(send_id)s AND forgotten_at IS NOT NULL
+UPDATE send SET emptied_at = now() WHERE id = %(send_id)s AND forgotten_at IS NOT NULL AND settled_counts IS NOT NULL
 
 -- name: notification_channels
 -- Whose notifications are kept for how long.

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from shared.domain.requeue import FailureFilter, LeftOut
 from shared.domain.states import SendStatus
 from shared.ledger import books, retention
 from shared.ledger.db import Ledger
@@ -13,6 +14,8 @@ from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
 from tests.support.digests import LOOPBACK, age, event, finding, make_channel, post, put, statuses
 from tests.support.factories import MadeSend, make_send
+from tests.support.ledger_rows import put_rows
+from tests.support.requeuing import finish, of, operation, plan, preview
 from tests.support.scripted_http import answer, scripted_http
 from workers.actors.digest import Dispatch
 from workers.actors.retention import run_retention
@@ -231,3 +234,29 @@ def test_old_receipts_of_nobody_and_old_passes_go(ledger: Ledger, worker: InProc
             " SELECT 'w', 1, now() - d * interval '1 day' FROM unnest(ARRAY[1, 40]) d"
         )
     assert clean(worker).removed == {"receipts": 1, "recovery_passes": 1}
+
+
+def test_what_retention_has_begun_to_remove_is_never_requeued(ledger: Ledger, worker: InProcess) -> None:
+    send = make_send(ledger, count=3, status=SendStatus.SENDING)
+    put_rows(ledger, send.id, [1, 2, 3], "failed", attempts=1)
+    worker.tick()
+    make_old(ledger, send)
+    planned = plan(ledger, FailureFilter(ids=((send.id, 2),)))
+    with ledger.transaction() as connection:
+        assert retention.begin_forgetting(connection, send.id) == 1
+    finish(ledger)
+    assert (operation(ledger, planned.id).done, operation(ledger, planned.id).skipped) == (0, 1)
+    for asked, missing in ((of(send), 3), (FailureFilter(ids=((send.id, 1), (send.id, 9))), 2)):
+        seen = preview(ledger, asked)
+        assert (seen.total, seen.left_out) == (0, {LeftOut.MISSING: missing})
+    assert clean(worker).removed == {"sends": 1, "deliveries": 3, "attempts": 3}
+    with ledger.autocommit() as connection:
+        (line,) = books.lines(connection, send_id=send.id)
+    assert (line.books.accepted, line.books.failed) == (3, 3)
+
+
+def test_deliveries_go_only_while_their_send_is_being_forgotten(ledger: Ledger) -> None:
+    send = make_send(ledger, count=3, status=SendStatus.SENDING)
+    with ledger.transaction() as connection:
+        retention.remove_deliveries(connection, send.id, first=1, last=3)
+    assert count(ledger, "delivery", send.id) == 3
