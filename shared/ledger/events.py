@@ -12,6 +12,7 @@ from shared.ledger.queries import statement
 
 _STORE = statement("store_events")
 _PUT = statement("put_findings")
+_LOCK_SOURCE = statement("lock_finding_source")
 _END_OTHERS = statement("end_other_findings")
 _SELECT = statement("select_finding")
 _SELECT_PAGE = statement("select_findings")
@@ -102,6 +103,11 @@ def put_findings(connection: Connection, tenant_id: int, findings: Sequence[NewF
             "severities": _ORDER,
         },
     ).rowcount
+
+
+def lock_source(connection: Connection, tenant_id: int, source: str) -> None:
+    """Wait until nobody else replaces the findings of a source; before anything else of a transaction that does."""
+    connection.execute(_LOCK_SOURCE, {"tenant_id": tenant_id, "source": source})
 
 
 def end_others(connection: Connection, tenant_id: int, *, source: str, named: Sequence[str]) -> int:

@@ -38,6 +38,11 @@ WHERE (f.source, f.dedup_key, f.kind, f.subject, f.severity, f.active) <>
    OR f.details IS DISTINCT FROM excluded.details
 RETURNING f.key
 
+-- name: lock_finding_source
+-- Two sets of one source, one after the other: each makes rows active that the other ends, in no common order.
+-- Guard: taken before any row, and held to the end of the transaction.
+SELECT pg_advisory_xact_lock(hashtextextended(%(source)s, %(tenant_id)s))
+
 -- name: end_other_findings
 -- A source has told its whole set: what it does not name any more is not so any more.
 UPDATE finding SET active = false, inactive_at = now()

@@ -1,17 +1,23 @@
 """Events and findings through the door: stored once, all faults at once, nobody else's."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from flask import Flask
 from werkzeug.test import TestResponse
 
+from shared.domain.digests import Severity
 from shared.domain.states import Mode
+from shared.ledger import events
 from shared.ledger.db import Ledger
 from tests.integration.api.conftest import Api, faults, key_of
+from tests.support.ledger_rows import scalar
+from tests.support.waiting import wait_until
 
 EVENT = {"dedup_key": "nginx 1.3", "kind": "update-available", "subject": "nginx 1.3 is out", "severity": "low"}
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 FINDING = {"kind": "cve", "subject": "CVE-2026-1 in nginx", "severity": "high"}
 
 
@@ -116,6 +122,21 @@ def test_a_source_replaces_its_own_findings_and_nobody_elses(api: Api, ledger: L
     assert [one["key"] for one in api.get("/findings?source=scanner&active=false").get_json()["findings"]] == list(
         "abcd"
     )
+
+
+def test_two_sets_of_one_source_do_not_lock_each_other_out(api: Api, ledger: Ledger) -> None:
+    put(api, "/sources/scanner/findings", {"findings": [{**FINDING, "key": key} for key in "ab"]})
+    mine = events.NewFinding("b", "b", "cve", "other words", Severity.HIGH, source="scanner")
+    others = {"findings": [{**FINDING, "key": "a", "subject": "other words"}]}
+    with ThreadPoolExecutor() as pool:
+        with ledger.transaction() as connection:
+            events.lock_source(connection, api.tenant_id, "scanner")
+            events.put_findings(connection, api.tenant_id, [mine])
+            answer = pool.submit(put, api, "/sources/scanner/findings", others)
+            wait_until(lambda: scalar(ledger, _WAITING), what="the other set to wait")
+            events.end_others(connection, api.tenant_id, source="scanner", named=["b"])
+        assert answer.result().get_json() == {"given": 1, "changed": 1, "ended": 1}
+    assert [one["key"] for one in api.get("/findings?active=true").get_json()["findings"]] == ["a"]
 
 
 def test_findings_are_listed_a_page_at_a_time(api: Api) -> None:
