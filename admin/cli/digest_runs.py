@@ -40,7 +40,7 @@ def run_by_worker(name: str | None, *, operator: str, wait_s: float) -> dict[str
     import redis
 
     from shared.jobs import Jobs, make_broker
-    from shared.ledger import digest_setup
+    from shared.ledger import digest_runs, digest_setup
 
     settings = read_settings(or_local=True)
     with ledger_transaction() as connection:
@@ -54,7 +54,10 @@ def run_by_worker(name: str | None, *, operator: str, wait_s: float) -> dict[str
     try:
         Jobs(broker).digest_run(run_id)
     except redis.RedisError:
-        raise CommandError("Redis (REDIS_URL) does not answer; a worker is told through it") from None
+        with ledger_transaction() as connection:
+            given_up = digest_runs.give_up(connection, run_id)
+        if given_up:
+            raise CommandError("Redis (REDIS_URL) does not answer; a worker is told through it") from None
     finally:
         broker.close()
     return _wait(run_id, wait_s)

@@ -116,8 +116,11 @@ def _ask_worker(channel: DigestChannel | None) -> AnyResponse:
     try:
         services().jobs.digest_run(run_id)
     except redis.RedisError:
-        flash("Redis does not answer: no worker can be told. Nothing was done.", "error")
-        return redirect(url_for("monitoring.digest_page"), code=HTTPStatus.SEE_OTHER)
+        with services().ledger.transaction() as connection:
+            given_up = digest_runs.give_up(connection, run_id)
+        if given_up:
+            flash("Redis does not answer: no worker can be told. Nothing was done.", "error")
+            return redirect(url_for("monitoring.digest_page"), code=HTTPStatus.SEE_OTHER)
     return redirect(url_for("monitoring.digest_run_page", run_id=run_id), code=HTTPStatus.SEE_OTHER)
 
 

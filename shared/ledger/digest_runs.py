@@ -13,6 +13,7 @@ from shared.ledger.queries import statement
 _ASK = statement("ask_digest_run")
 _BEGIN = statement("begin_digest_run")
 _BEGIN_PERIODIC = statement("begin_periodic_digest_run")
+_GIVE_UP = statement("give_up_digest_run")
 _END = statement("end_digest_run")
 _SELECT = statement("select_digest_run")
 _SELECT_LAST = statement("select_last_digest_run")
@@ -50,6 +51,12 @@ def begin_periodic(connection: Connection, id_: UUID, *, worker: str) -> None:
 def end(connection: Connection, id_: UUID, *, result: dict[str, Any]) -> None:
     """Write down what it came to."""
     connection.execute(_END, {"id": id_, "result": Jsonb(result)})
+
+
+def give_up(connection: Connection, id_: UUID) -> bool:
+    """End what no worker could be told of, so that none does it later; False where one has taken it up already."""
+    result = {"skipped": "Redis did not answer, so that no worker could be told"}
+    return connection.execute(_GIVE_UP, {"id": id_, "result": Jsonb(result)}).rowcount > 0
 
 
 def find(connection: Connection, id_: UUID) -> DigestRun | None:

@@ -3,10 +3,16 @@
 INSERT INTO digest_run (id, channel_id, asked_by) VALUES (%(id)s, %(channel_id)s, %(asked_by)s)
 
 -- name: begin_digest_run
--- A worker takes up what a person asked for. Guard: nobody has. The channel to be tested is returned.
+-- A worker takes up what a person asked for. Guard: nobody has, and it was not given up. The channel to be tested is
+-- returned.
 UPDATE digest_run SET started_at = now(), worker = %(worker)s
-WHERE id = %(id)s AND started_at IS NULL
+WHERE id = %(id)s AND started_at IS NULL AND ended_at IS NULL
 RETURNING channel_id
+
+-- name: give_up_digest_run
+-- No worker could be told of it. Guard: none has taken it up, as one may where only Redis's answer was lost.
+UPDATE digest_run SET ended_at = now(), result = %(result)s
+WHERE id = %(id)s AND started_at IS NULL AND ended_at IS NULL
 
 -- name: begin_periodic_digest_run
 -- The clock's run.
@@ -23,5 +29,5 @@ SELECT id, asked_by, asked_at, started_at, ended_at, worker, result FROM digest_
 -- name: select_last_digest_run
 -- The last dispatch that came to its end.
 SELECT id, asked_by, asked_at, started_at, ended_at, worker, result
-FROM digest_run WHERE channel_id IS NULL AND ended_at IS NOT NULL
+FROM digest_run WHERE channel_id IS NULL AND started_at IS NOT NULL AND ended_at IS NOT NULL
 ORDER BY asked_at DESC LIMIT 1

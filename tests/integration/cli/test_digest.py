@@ -8,7 +8,8 @@ from shared.ledger import audit
 from shared.ledger.db import Ledger
 from tests.integration.cli.conftest import Install, Installation
 from tests.support.digests import LOOPBACK, post, put, statuses
-from tests.support.scripted_http import ScriptedHttp, answer, scripted_http
+from tests.support.ledger_rows import scalar
+from tests.support.scripted_http import ScriptedHttp, answer, free_port, scripted_http
 
 HOSTS = {name.upper(): value for name, value in LOOPBACK.items()}
 
@@ -159,6 +160,13 @@ def test_an_email_digest_is_a_send(installation: Installation, ledger: Ledger) -
     assert mails[0][1] == "mail: 1 event, high"
     assert "[high] update: about {{ a }} <b>" in mails[0][2]
     assert "about {{ a }} &lt;b&gt;" in mails[0][3]
+
+
+def test_what_no_worker_could_be_told_of_is_over(installation: Installation, ledger: Ledger) -> None:
+    done = installation.tidings("digest", "run", REDIS_URL=f"redis://127.0.0.1:{free_port()}/0")
+    assert done.exit_code == 1
+    assert "Redis (REDIS_URL) does not answer" in done.output
+    assert scalar(ledger, "SELECT count(*) FROM digest_run WHERE ended_at IS NULL") == 0
 
 
 def test_without_a_worker_the_command_says_so(installation: Installation) -> None:

@@ -1,6 +1,7 @@
 """The digests' page: channels, the history with its filters, and what can be done from it."""
 
 import re
+from uuid import uuid4
 
 import pytest
 from flask import Flask
@@ -260,8 +261,23 @@ def test_a_test_is_asked_of_a_worker_and_its_answer_shown(
     assert (entry.action, entry.target, entry.operator) == ("test channel", "digest channel ops", "kim")
 
 
-def test_without_redis_nothing_is_asked_of_anybody(browser: Browser, told: int) -> None:
-    assert "Redis does not answer" in browser.post(f"{PATH}/run", {}, follow=True).text
+def test_without_redis_nothing_is_asked_of_anybody(browser: Browser, told: int, ledger: Ledger) -> None:
+    for path in ("run", "channels/ops/test"):
+        assert "Redis does not answer" in browser.post(f"{PATH}/{path}", {}, follow=True).text
+    with ledger.transaction() as connection:
+        ids = [row[0] for row in connection.execute("SELECT id FROM digest_run").fetchall()]
+        assert len(ids) == 2
+        for id_ in ids:
+            assert "Redis did not answer, so that no worker" in text_of(browser.get(f"{PATH}/runs/{id_}"))
+            assert digest_runs.begin(connection, id_, worker="late") == (False, None)
+        assert digest_runs.last(connection) is None
+
+
+def test_what_a_worker_took_up_is_not_given_up(ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        digest_runs.ask(connection, id_ := uuid4(), asked_by="kim")
+        assert digest_runs.begin(connection, id_, worker="w") == (True, None)
+        assert not digest_runs.give_up(connection, id_)
 
 
 def test_who_may_only_read_changes_nothing(app: Flask, told: int, ledger: Ledger) -> None:
