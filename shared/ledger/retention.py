@@ -21,6 +21,7 @@ _RESUME = statement("resume_retention_run")
 _NOTE = statement("note_retention")
 _SELECT = statement("select_retention_run")
 _FIND_SENDS = statement("find_sends_to_forget")
+_LOCK_SEND = statement("lock_send_to_forget")
 _BEGIN_SEND = statement("begin_forgetting_send")
 _REMOVE_BATCHES = statement("remove_batches")
 _FIRST_ROW = statement("first_delivery_row")
@@ -132,6 +133,7 @@ def old_sends(
 
 def begin_forgetting(connection: Connection, send_id: UUID) -> int | None:
     """Remove a send's batches and keep its totals, inside a transaction; how many batches, None where it must stay."""
+    connection.execute(_LOCK_SEND, {"send_id": send_id})
     if connection.execute(_BEGIN_SEND, {"send_id": send_id}).fetchone() is None:
         return None
     return connection.execute(_REMOVE_BATCHES, {"send_id": send_id}).rowcount

@@ -158,9 +158,9 @@ CROSS JOIN LATERAL (
 -- A call outlived its lease, or somebody outside (a receipt, a slow look-up) knows what became of it: its row is
 -- `unsure` meanwhile, being proved or parked. Late proof wins over both.
 -- Guard and fence: `unsure` under this claim; a result that is unsure itself says nothing twice (its commit was not
--- heard of, and it is recorded again). The batch is open again when the row is; a send that was finished or
--- swept meanwhile is looked at once more, for what it owes and for its totals. The send is written in any case: one
--- that is being finished at this moment must not miss the row (see complete_send).
+-- heard of, and it is recorded again); retention has not begun to remove its send. The batch is open again when the row
+-- is; a send that was finished or swept meanwhile is looked at once more, for what it owes and for its totals. The send
+-- is written in any case: one that is being finished at this moment must not miss the row (see complete_send).
 WITH this AS (
     SELECT ctid AS place, prove_at FROM delivery
     WHERE send_id = %(send_id)s AND row_no = %(row_no)s AND status = 'unsure' AND claim_id = %(claim)s
@@ -168,6 +168,7 @@ WITH this AS (
           SELECT 1 FROM attempt a
           WHERE a.send_id = %(send_id)s AND a.row_no = %(row_no)s AND a.claim_id = %(claim)s
             AND a.ended_at = %(ended)s))
+      AND NOT EXISTS (SELECT 1 FROM send WHERE id = %(send_id)s AND forgotten_at IS NOT NULL)
 ), done AS (
     UPDATE delivery d
     SET status = %(became)s, claim_id = CASE WHEN %(became)s = 'unsure' THEN d.claim_id END,

@@ -31,7 +31,7 @@ SELECT started_at, ended_at, worker, removed, longest_ms, error FROM retention_r
 
 -- name: find_sends_to_forget
 -- Sends that were finished long ago, oldest first. Left alone is what is not settled, and every send with a delivery
--- whose outcome is unsure: a person has to decide about it first.
+-- whose outcome is unsure and that nobody has discarded: a person has to decide about it first.
 SELECT s.id, coalesce(s.completed_at, s.cancelled_at), s.forgotten_at IS NOT NULL
 FROM send s
 WHERE s.settled_counts IS NOT NULL AND s.emptied_at IS NULL
@@ -39,14 +39,22 @@ WHERE s.settled_counts IS NOT NULL AND s.emptied_at IS NULL
   AND (coalesce(s.completed_at, s.cancelled_at), s.id) > (%(after)s::timestamptz, %(after_id)s::uuid)
   AND NOT EXISTS (
       SELECT 1 FROM batch b
-      WHERE b.send_id = s.id AND (b.unsure > 0 OR b.owed > 0 OR b.sending > 0 OR b.retrying > 0 OR b.holder IS NOT NULL)
+      WHERE b.send_id = s.id AND (b.owed > 0 OR b.sending > 0 OR b.retrying > 0 OR b.proving > 0 OR b.holder IS NOT NULL)
   )
+  AND (SELECT coalesce(sum(b.unsure), 0) FROM batch b WHERE b.send_id = s.id AND b.unsure > 0)
+      <= (SELECT count(*) FROM failure f
+          WHERE f.send_id = s.id AND f.status = 'unsure' AND f.discarded_at IS NOT NULL)
 ORDER BY coalesce(s.completed_at, s.cancelled_at), s.id
 LIMIT %(limit)s
 
+-- name: lock_send_to_forget
+-- First of the beginning: the send. Whoever requeues, restores or proves some of it is waited for, and seen.
+SELECT id FROM send WHERE id = %(send_id)s FOR NO KEY UPDATE
+
 -- name: begin_forgetting_send
 -- Its batches' counts are written down as its totals for good, in the transaction that removes the batches: the books
--- balance at every moment. Guards: it is still finished (a person may have requeued something), nothing is unsure.
+-- balance at every moment. The send is locked. Guards: it is still finished (a person may have requeued something), and
+-- nothing is unsure but what was discarded.
 UPDATE send s
 SET forgotten_at = now(), settled_counts = coalesce(books.counts, s.settled_counts)
 FROM (SELECT %(send_id)s::uuid AS id) AS this
@@ -60,8 +68,12 @@ CROSS JOIN LATERAL (
         FROM batch b WHERE b.send_id = this.id GROUP BY b.channel
     ) AS per
 ) AS books
-WHERE s.id = this.id AND s.status IN ('completed', 'cancelled') AND s.forgotten_at IS NULL
-  AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = this.id AND (b.unsure > 0 OR b.settled_at IS NULL))
+WHERE s.id = this.id AND s.status IN ('completed', 'cancelled') AND s.settled_counts IS NOT NULL
+  AND s.forgotten_at IS NULL
+  AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = this.id AND b.settled_at IS NULL)
+  AND (SELECT coalesce(sum(b.unsure), 0) FROM batch b WHERE b.send_id = this.id)
+      <= (SELECT count(*) FROM failure f
+          WHERE f.send_id = this.id AND f.status = 'unsure' AND f.discarded_at IS NOT NULL)
 RETURNING s.id
 
 -- name: remove_batches

@@ -1,14 +1,15 @@
 """Retention: what is old and final goes, what is not stays, and the books balance all the while."""
 
 import logging
+from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
-from shared.domain.requeue import FailureFilter, LeftOut
-from shared.domain.states import SendStatus
-from shared.ledger import books, retention
+from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
+from shared.domain.states import Channel, DeliveryStatus, SendStatus
+from shared.ledger import books, deliveries, retention
 from shared.ledger.db import Ledger
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
@@ -260,3 +261,30 @@ def test_deliveries_go_only_while_their_send_is_being_forgotten(ledger: Ledger) 
     with ledger.transaction() as connection:
         retention.remove_deliveries(connection, send.id, first=1, last=3)
     assert count(ledger, "delivery", send.id) == 3
+
+
+def test_what_is_unsure_and_discarded_keeps_its_send_no_longer(ledger: Ledger, worker: InProcess) -> None:
+    send = make_send(ledger, count=2, status=SendStatus.SENDING)
+    claim = uuid4()
+    put_rows(ledger, send.id, [1, 2], "unsure", claim=claim, attempts=1)
+    worker.tick()
+    make_old(ledger, send)
+    for row in (1, 2):
+        assert clean(worker).removed == {}
+        with ledger.transaction() as connection:
+            assert retention.begin_forgetting(connection, send.id) is None
+        asked = FailureFilter(ids=((send.id, row),), statuses=frozenset({DeliveryStatus.UNSURE}))
+        plan(ledger, asked, kind=OperationKind.DISCARD)
+        finish(ledger)
+    with ledger.transaction() as connection:
+        assert retention.begin_forgetting(connection, send.id) == 1
+    now = datetime.now(UTC)
+    with ledger.transaction() as connection:  # a proof that comes now finds no batch to count it
+        late = deliveries.Result(1, 0, DeliveryStatus.SENT, True, None, None, "accepted", None, None, None, now, None)
+        call = deliveries.Claim(send.id, Channel.EMAIL, claim, now, "sandbox")
+        assert not deliveries.record_late(connection, call, late, late_claim=uuid4())
+    assert clean(worker).removed == {"sends": 1, "deliveries": 2, "attempts": 2}
+    with ledger.autocommit() as connection:
+        (line,) = books.lines(connection, send_id=send.id)
+        assert (line.books.accepted, line.books.unsure) == (2, 2)
+        assert books.sends_out_of_balance(connection, limit=10) == []
