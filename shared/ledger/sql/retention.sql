@@ -105,8 +105,11 @@ WITH this AS (
 SELECT (SELECT count(*) FROM deliveries)::int, (SELECT count(*) FROM attempts)::int, (SELECT count(*) FROM receipts)::int
 
 -- name: end_forgetting_send
--- Nothing of it is left but itself.
-UPDATE send SET emptied_at = now() WHERE id = %(send_id)s AND forgotten_at IS NOT NULL AND settled_counts IS NOT NULL
+-- Nothing of it is left but itself, without its params and its texts; the subject's template stays, for people.
+UPDATE send
+SET emptied_at = now(), params = '{}',
+    content = (SELECT coalesce(jsonb_object_agg(c.key, c.value - 'text' - 'html'), '{}') FROM jsonb_each(content) AS c)
+WHERE id = %(send_id)s AND forgotten_at IS NOT NULL AND settled_counts IS NOT NULL
 
 -- name: notification_channels
 -- Whose notifications are kept for how long.

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from psycopg.types.json import Jsonb
 
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
@@ -288,3 +289,22 @@ def test_what_is_unsure_and_discarded_keeps_its_send_no_longer(ledger: Ledger, w
         (line,) = books.lines(connection, send_id=send.id)
         assert (line.books.accepted, line.books.unsure) == (2, 2)
         assert books.sends_out_of_balance(connection, limit=10) == []
+
+
+def test_of_an_old_sends_message_only_the_subject_stays(ledger: Ledger, worker: InProcess) -> None:
+    send = make_send(ledger, count=1, status=SendStatus.SENDING)
+    put_rows(ledger, send.id, [1], "sent", attempts=1)
+    worker.tick()
+    make_old(ledger, send)
+    with ledger.transaction() as connection:
+        connection.execute(
+            "UPDATE send SET params = %s, content = %s",
+            [
+                Jsonb({"name": "Ann"}),
+                Jsonb({"email": {"subject": "Hi {{ name }}", "text": "t", "html": "h"}, "sms": {"text": "t"}}),
+            ],
+        )
+    clean(worker)
+    with ledger.autocommit() as connection:
+        left = connection.execute("SELECT params, content FROM send").fetchone()
+    assert left == ({}, {"email": {"subject": "Hi {{ name }}"}, "sms": {}})
