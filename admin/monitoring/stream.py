@@ -31,6 +31,8 @@ PING_S = 15.0
 LIFE_S = 600.0
 #: Seconds between two looks whether the process is told to stop, and whether Redis is back.
 _TICK_S, _REDIS_AGAIN_S = 0.5, 2.0
+#: Seconds that the first stream of a process waits for the subscription.
+_SUBSCRIBED_S = 1.0
 #: Milliseconds after which a browser whose stream was cut tries again.
 _RETRY_MS = 3_000
 
@@ -77,6 +79,7 @@ class Hub:
         self._listeners: set[Listener] = set()
         self._thread: threading.Thread | None = None
         self._is_deaf = False
+        self._is_subscribed = threading.Event()
         #: Whether the process goes on; gunicorn's hook (`admin.serving`) puts the worker's own word here.
         self.is_alive: Callable[[], bool] = lambda: True
 
@@ -92,6 +95,8 @@ class Hub:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="doorbell-hub", daemon=True)
                 self._thread.start()
+        # Whoever is told that the stream is open must hear what changes from then on.
+        self._is_subscribed.wait(_SUBSCRIBED_S)
         return listener
 
     def leave(self, listener: Listener) -> None:
@@ -106,6 +111,7 @@ class Hub:
                     self._services.link, tick_s=_TICK_S, namespace=self._services.settings.redis_namespace
                 ):
                     self._set_deaf(deaf=False)
+                    self._is_subscribed.set()
                     if panels:
                         for listener in self._present():
                             listener.ring(panels)
@@ -113,6 +119,7 @@ class Hub:
                         return
             except RedisUnavailable:
                 self._set_deaf(deaf=True)
+                self._is_subscribed.set()  # nobody is to wait for what does not come
                 self._pause()
             except Exception:  # noqa: BLE001  # a thread's border: the streams outlive a fault in one message
                 _log.exception("doorbell_hub_failed")
@@ -131,6 +138,7 @@ class Hub:
             if alive and self._listeners:
                 return True
             self._thread = None
+            self._is_subscribed.clear()
             return False
 
     def _set_deaf(self, *, deaf: bool) -> None:

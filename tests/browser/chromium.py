@@ -17,7 +17,7 @@ _FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 #: Milliseconds a test waits for something to show; the machine may be busy with other things.
-PATIENCE_MS = 15_000
+PATIENCE_MS = 30_000
 
 
 @contextmanager

@@ -53,6 +53,7 @@ def test_books_are_broken_down_and_any_difference_shows(api: Api, ledger: Ledger
         "cancelled": 2,
         "expired": 2,
         "unsure": 2,
+        "discarded": 0,
         "owed": 41,
         "waiting": 36,
         "sending": 2,
