@@ -12,14 +12,13 @@ from admin.extensions import services
 from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
+from admin.monitoring.reason import LONGEST, given_reason
 from admin.monitoring.snapshot_cache import outdate
-from shared.domain.masking import mask_text
 from shared.ledger import digest_channels, digest_runs, digest_setup, notifications
 from shared.ledger.digest_channels import DigestChannel
 from shared.ledger.digest_runs import DigestRun
 
 _MESSAGES = 10
-_REASON_MAX = 300
 ACTIONS = ("test", "enable", "disable")
 #: Word and shape of each state of a message.
 MESSAGE_STATES = {
@@ -68,7 +67,7 @@ def digest_page() -> str:
 def ask_channel(name: str, action: str) -> str:
     """Say what an action on a channel will do, and ask."""
     channel = _channel(name, action)
-    return page("digests", "monitoring/digest_ask.html", channel=channel, action=action, longest_reason=_REASON_MAX)
+    return page("digests", "monitoring/digest_ask.html", channel=channel, action=action, longest_reason=LONGEST)
 
 
 @pages.post("/digests/channels/<name>/<action>")
@@ -78,7 +77,7 @@ def act_on_channel(name: str, action: str) -> AnyResponse:
     channel = _channel(name, action)
     if action == "test":
         return _ask_worker(channel)
-    reason = _reason()
+    reason = given_reason() or None
     if action == "disable" and not reason:
         flash("Say why: the audit keeps it.", "error")
         return redirect(request.path, code=HTTPStatus.SEE_OTHER)
@@ -130,7 +129,3 @@ def _channel(name: str, action: str) -> DigestChannel:
     if found is None:
         abort(HTTPStatus.NOT_FOUND)
     return found
-
-
-def _reason() -> str | None:
-    return mask_text(" ".join(request.form.get("reason", "").split())[:_REASON_MAX]) or None

@@ -14,6 +14,7 @@ from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
+from admin.monitoring.reason import given_reason
 from admin.monitoring.send_state import STATUSES, events, figures, has_any, may_do
 from admin.monitoring.snapshot_cache import outdate
 from shared.domain.idn import readable
@@ -30,7 +31,6 @@ _PAGE_SIZE = 50
 _MOST_BATCHES = 50
 #: Rows of a file that are read at once.
 _CHUNK = 2_000
-_REASON_MAX = 500
 _LARGEST_ROW = 2**31 - 2
 #: What a person may do to a send, and what the page then says.
 _DONE = {
@@ -131,7 +131,7 @@ def change_send(send_id: str, action: str) -> AnyResponse:
     if action not in _DONE:
         raise ProblemError(404, "not-found", "A send is paused, resumed or cancelled.")
     here = f"/admin/monitoring/sends/{send.id}"
-    reason = mask_text(" ".join(request.form.get("reason", "").replace("\0", "").split())[:_REASON_MAX])
+    reason = given_reason()
     if action != "resume" and not reason:
         flash("Say why: everybody who looks at the send will read it.", "error")
         return redirect(f"{here}/{action}")

@@ -10,6 +10,7 @@ from admin.monitoring import fleet_sections, ledger_sections
 from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.frame import page, pages, view_of
 from admin.monitoring.panels import Panel, View, add_page
+from admin.monitoring.reason import given_reason
 from admin.monitoring.snapshot_cache import outdate
 from admin.monitoring.system_rows import (
     foundations,
@@ -22,16 +23,12 @@ from admin.monitoring.system_rows import (
     worker_rows,
 )
 from shared.accounts import accounts_in_use
-from shared.domain.masking import mask_text
 from shared.jobs import PAUSABLE
 from shared.ledger import pauses, providers
 from shared.recovery.holds import Holds
 
 #: Whose import makes the sections that this page shows.
 SECTION_MODULES = (fleet_sections, ledger_sections)
-
-#: Characters of a reason that are kept.
-_REASON_MAX = 500
 
 
 def _thresholds(view: View) -> Mapping[str, object]:
@@ -78,7 +75,7 @@ def ask_provider(account: str, action: str) -> str:
 def change_provider(account: str, action: str) -> AnyResponse:
     """Hold a provider, or release it; audited."""
     provider, credential = _account(account, action)
-    reason = _reason()
+    reason = given_reason()
     if action == "hold" and not reason:
         flash("Say why: everybody who looks at the provider will read it.", "error")
         return redirect(request.path)
@@ -108,7 +105,7 @@ def ask_queue(queue: str, action: str) -> str:
 def change_queue(queue: str, action: str) -> AnyResponse:
     """Pause a queue, or resume it; audited."""
     _check_queue(queue, action)
-    reason = _reason()
+    reason = given_reason()
     if action == "pause" and not reason:
         flash("Say why: everybody who looks at the queue will read it.", "error")
         return redirect(request.path)
@@ -123,10 +120,6 @@ def change_queue(queue: str, action: str) -> AnyResponse:
     flash(f"Queue {queue}: {said}.")
     _changed("queues")
     return redirect("/admin/monitoring/system#queues")
-
-
-def _reason() -> str:
-    return mask_text(" ".join(request.form.get("reason", "").replace("\0", "").split())[:_REASON_MAX])
 
 
 def _changed(panel: str) -> None:
