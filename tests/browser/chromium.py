@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -47,11 +47,15 @@ class Person:
     Somebody before a browser: opens pages, and fails a test whose page has a fault.
 
     A fault is an error of a script, a refusal by the page's own policy, or a request to another host.
+
+    Args:
+        ready: called before a page is opened, to wait until it would show what the test has put there.
     """
 
-    def __init__(self, context: BrowserContext, base: str) -> None:
+    def __init__(self, context: BrowserContext, base: str, *, ready: Callable[[], None] = lambda: None) -> None:
         context.set_default_timeout(PATIENCE_MS)
         self.base = base
+        self._ready = ready
         self.page: Page = context.new_page()
         self.faults: list[str] = []
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
@@ -60,6 +64,7 @@ class Person:
 
     def open(self, path: str) -> Page:
         """Open an address of the site and wait until it is there; streams stay open, so for no silence."""
+        self._ready()
         self.page.goto(f"{self.base}{path}", wait_until="load")
         return self.page
 

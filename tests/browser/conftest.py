@@ -1,11 +1,11 @@
-"""A browser before the web process: `browser_page` on `site` (as deployed), `person` on `stage` (in this process)."""
+"""A browser before the web process: `browser_person` on `site` (as deployed), `person` on `stage` (in this process)."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 
 from admin.local.tether import Tether
 from shared.ledger.db import Ledger
@@ -69,15 +69,9 @@ def browser_person(chromium_browser: Browser, site: Site) -> Iterator[Person]:
     """Somebody who is signed in at `site`; the test fails with a fault of any page they open."""
     with chromium_browser.new_context(viewport={"width": 1280, "height": 800}) as context:
         context.add_cookies([site.cookie()])
-        person = Person(context, site.url)
+        person = Person(context, site.url, ready=site.until_it_knows_now)
         yield person
         person.check()
-
-
-@pytest.fixture
-def browser_page(browser_person: Person) -> Page:
-    """Their page; `browser_page.goto(f"{site.url}/admin/monitoring")`."""
-    return browser_person.page
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """The Overview and the page of a send, before a browser."""
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from shared.domain.states import DeliveryStatus, SendStatus
 from shared.ledger.db import Ledger
@@ -8,7 +8,6 @@ from tests.browser.chromium import Person
 from tests.browser.pages import a_send, busy_hours
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import make_send, send_status
-from tests.support.site import Site
 
 
 def test_a_send_is_seen_moving_without_a_reload(browser_person: Person, site_ledger: Ledger) -> None:
@@ -33,16 +32,15 @@ def test_the_first_screen_holds_everything_down_to_the_sends(browser_person: Per
     assert box["y"] + box["height"] <= 800
 
 
-def test_a_pill_filters_and_a_send_is_paused_with_a_reason(browser_page: Page, site: Site, site_ledger: Ledger) -> None:
-    path = a_send(site_ledger)
-    browser_page.goto(f"{site.url}{path}")
-    browser_page.get_by_role("link", name="Failed 7").click()
-    expect(browser_page.locator("#recipients tbody tr")).to_have_count(7)
-    browser_page.get_by_role("link", name="Pause this send").click()
-    browser_page.get_by_label("Reason").fill("the wrong list")
-    browser_page.get_by_role("button", name="Pause this send").click()
-    expect(browser_page.locator("#send_figures")).to_contain_text("paused")
-    expect(browser_page.locator("#send_events")).to_contain_text("kim: pause send")
+def test_a_pill_filters_and_a_send_is_paused_with_a_reason(browser_person: Person, site_ledger: Ledger) -> None:
+    page = browser_person.open(a_send(site_ledger))
+    page.get_by_role("link", name="Failed 7").click()
+    expect(page.locator("#recipients tbody tr")).to_have_count(7)
+    page.get_by_role("link", name="Pause this send").click()
+    page.get_by_label("Reason").fill("the wrong list")
+    page.get_by_role("button", name="Pause this send").click()
+    expect(page.locator("#send_figures")).to_contain_text("paused")
+    expect(page.locator("#send_events")).to_contain_text("kim: pause send")
     with site_ledger.autocommit() as connection:
         row = connection.execute("SELECT id FROM send").fetchone()
     assert row is not None

@@ -57,7 +57,7 @@ def test_without_scripts_the_page_says_the_same(
     path = case.open(site_ledger)
     with chromium_browser.new_context(java_script_enabled=False) as context:
         context.add_cookies([site.cookie()])
-        page = Person(context, site.url).open(path)
+        page = Person(context, site.url, ready=site.until_it_knows_now).open(path)
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
         expect(page.locator("button:not(form button)").filter(visible=True)).to_have_count(0)
 

@@ -18,7 +18,6 @@ def row(page: Page, panel: str, name: str) -> str:
 def test_a_provider_is_held_with_a_reason_and_released_again(browser_person: Person, site_ledger: Ledger) -> None:
     make_send(site_ledger, count=30, status=SendStatus.SENDING)
     page = browser_person.open(PATH)
-    # The first snapshot may be of a moment before the send.
     expect(page.locator(row(page, "queues", "email_bulk"))).to_contain_text("30")
     page.get_by_role("link", name="Hold sandbox").click()
     expect(page.get_by_role("heading", name="Hold provider sandbox")).to_be_visible()

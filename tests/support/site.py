@@ -3,6 +3,7 @@
 import http.client
 import json
 import socket
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from admin.local import procfile
 from admin.monitoring.sign_in.link import new_link
 from tests.support.browser import SECRET_KEY
 from tests.support.processes import ProcessStarter, RunningProcess
+from tests.support.waiting import wait_until
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -106,6 +108,11 @@ class Site:
         status, text = self.get("/admin/monitoring/queues")
         assert status == 200, text
         return json.loads(text)
+
+    def until_it_knows_now(self) -> None:
+        """Wait until the snapshot is of a moment after this call: what is in the ledger now, a page shows."""
+        now_ms = time.time() * 1000
+        wait_until(lambda: self.snapshot()["v"] >= now_ms, timeout=30.0, what="a snapshot of now")
 
 
 class OpenStream:
