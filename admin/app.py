@@ -13,6 +13,7 @@ from admin.monitoring import (
     access,
     audit,
     bulk,
+    digest_form,
     digest_history,
     digest_requeue,
     digests,
@@ -42,8 +43,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _API_MODULES = (deliveries, events, loadtest, openapi, receipts, sends)
 #: Likewise for the pages.
 _PAGE_MODULES = (
-    audit, bulk, digest_history, digest_requeue, digests, failure_item, failures, operations, overview, send_pages,
-    system,
+    audit, bulk, digest_form, digest_history, digest_requeue, digests, failure_item, failures, operations, overview,
+    send_pages, system,
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admin.cli.digest_given import own_settings, read_given, refusals, setup_of, what_it_hears, wishes_of
+from admin.cli.digest_given import asked_of, own_settings, read_given, refusals, what_it_hears
 from admin.cli.digest_runs import found_channel, run_by_worker
 from admin.cli.fault import CommandError
 from admin.cli.moments import when
@@ -48,7 +48,7 @@ def add(name: str, tenant_name: str, type_name: str, tell_existing: bool, **give
     made = new_secret() if type_name == "webhook" and not given["signing_secret"] else None
     given["signing_secret"] = given["signing_secret"] or made
     with refusals(), ledger_transaction() as connection:
-        setup = setup_of(type_name, given)
+        setup, wishes = asked_of(type_name, given, name=name)
         tenant = tenants.find_tenant(connection, tenant_name)
         if tenant is None:
             raise CommandError(f"there is no tenant named {tenant_name}; see `tidings tenant list`")
@@ -58,7 +58,7 @@ def add(name: str, tenant_name: str, type_name: str, tell_existing: bool, **give
             name=name,
             type_=ChannelType(type_name),
             setup=setup,
-            wishes=wishes_of(given),
+            wishes=wishes,
             tell_existing=tell_existing,
             operator=given["operator"],
         )
@@ -78,7 +78,7 @@ def list_channels() -> None:
         found = digest_channels.every(connection)
     head = ("name", "tenant", "type", "to", "state", "waiting", "retrying", "dead-lettered", "next due", "last sent")
     rows = [
-        (one.name, one.tenant, one.type, _target(one), _state(one), one.waiting, one.retrying, one.dead_lettered,
+        (one.name, one.tenant, one.type, one.target, _state(one), one.waiting, one.retrying, one.dead_lettered,
          when(one.next_at), when(one.last_sent_at))
         for one in found
     ]  # fmt: skip
@@ -94,7 +94,7 @@ def show(name: str) -> None:
     lines = {
         "tenant": found.tenant,
         "type": found.type,
-        "to": _target(found),
+        "to": found.target,
         "from": found.config.get("from"),
         "state": _state(found),
         "kinds": ", ".join(found.kinds) if found.kinds else "all",
@@ -131,7 +131,6 @@ def edit(name: str, all_kinds: bool, unset: tuple[str, ...], **given: Any) -> No
 
     with refusals(), ledger_transaction() as connection:
         found = found_channel(connection, name)
-        setup = setup_of(found.type, given, partial=True)
         kept = {
             "kinds": () if all_kinds else given["kinds"] or tuple(found.kinds or ()),
             "min_severity": given["min_severity"] or found.min_severity,
@@ -140,7 +139,8 @@ def edit(name: str, all_kinds: bool, unset: tuple[str, ...], **given: Any) -> No
             "retention_days": given["retention_days"] or found.retention_days,
         }
         kept |= {option.replace("-", "_"): None for option in unset}
-        digest_setup.change(connection, found, setup=setup, wishes=wishes_of(kept), operator=given["operator"])
+        setup, wishes = asked_of(found.type, {**given, **kept}, partial=True)
+        digest_setup.change(connection, found, setup=setup, wishes=wishes, operator=given["operator"])
     say(f"Changed {name}.", err=True)
 
 
@@ -199,13 +199,6 @@ def _switch(name: str, *, on: bool, operator: str) -> None:
         changed = digest_setup.switch(connection, found_channel(connection, name), on=on, operator=operator)
     word = "enabled" if on else "disabled"
     say(f"{name} is {word}." if changed else f"{name} was {word} already.", err=True)
-
-
-def _target(found: "DigestChannel") -> str:
-    from shared.domain.masking import mask_email
-
-    endpoint = found.config.get("endpoint")
-    return str(endpoint) if endpoint else ", ".join(map(mask_email, found.config.get("to", [])))
 
 
 def _state(found: "DigestChannel") -> str:

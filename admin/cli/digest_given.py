@@ -54,43 +54,31 @@ def what_it_hears(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def own_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that stand over the installation's settings."""
-    for option, name, most in (
-        ("--retention-days", "NOTIFICATION_RETENTION_DAYS", 3_650),
-        ("--max-attempts", "MAX_DELIVERY_ATTEMPTS", 20),
-        ("--retry-base-delay-ms", "RETRY_BASE_DELAY_MS", 86_400_000),
+    for option, name in (
+        ("--retention-days", "NOTIFICATION_RETENTION_DAYS"),
+        ("--max-attempts", "MAX_DELIVERY_ATTEMPTS"),
+        ("--retry-base-delay-ms", "RETRY_BASE_DELAY_MS"),
     ):
-        command = click.option(option, type=click.IntRange(1, most), help=f"In place of {name}.")(command)
+        command = click.option(option, metavar="N", help=f"In place of {name}.")(command)
     return command
 
 
-def setup_of(type_name: str, given: dict[str, Any], *, partial: bool = False) -> "Setup":
-    """Check what a channel of a type was given; `partial` where only what changes is."""
-    from shared.domain.digest_channels import read_setup
+def asked_of(
+    type_name: str, given: dict[str, Any], *, name: str | None = None, partial: bool = False
+) -> "tuple[Setup, Wishes]":
+    """Check what a channel of a type was given; `partial` where only what changes of it is."""
     from shared.domain.digests import ChannelType
     from shared.domain.endpoints import host_list
+    from shared.ledger import digest_setup
 
     settings = read_settings(or_local=True)
-    return read_setup(
+    return digest_setup.read(
         ChannelType(type_name),
-        {name: given[name] for name in (*SECRETS, "to", "from") if given[name]},
+        given,
         plain_http=host_list(settings.digest_plain_http_hosts),
         private=host_list(settings.digest_private_hosts),
+        name=name,
         partial=partial,
-    )
-
-
-def wishes_of(given: dict[str, Any]) -> "Wishes":
-    """What a channel wants to hear, and its own settings."""
-    from shared.domain.digest_channels import read_filter
-    from shared.ledger.digest_channels import Wishes
-
-    kinds, min_severity = read_filter(given["kinds"], given["min_severity"] or "info")
-    return Wishes(
-        kinds=kinds,
-        min_severity=min_severity,
-        retry_base_delay_ms=given["retry_base_delay_ms"],
-        max_delivery_attempts=given["max_attempts"],
-        retention_days=given["retention_days"],
     )
 
 
@@ -102,5 +90,6 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except ChannelError as error:
-        faults = [f"--{name.replace('_', '-')} {fault}" for name, fault in error.faults.items()]
+        options = {"kinds": "kind"}
+        faults = [f"--{options.get(name, name).replace('_', '-')} {fault}" for name, fault in error.faults.items()]
         raise CommandError("\n  ".join(["the channel cannot be so:", *faults])) from None

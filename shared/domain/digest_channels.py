@@ -24,6 +24,10 @@ OPTIONAL: dict[ChannelType, tuple[str, ...]] = {
     ChannelType.NTFY: ("token",),
     ChannelType.EMAIL: ("from",),
 }
+#: What is never shown again once it was given.
+SECRETS = ("url", "token", "auth_header", "signing_secret")
+#: Settings of its own that a channel may have, with the most of each: milliseconds, attempts, days.
+OWN_SETTINGS = {"retry_base_delay_ms": 86_400_000, "max_attempts": 20, "retention_days": 3_650}
 MAX_EMAIL_RECIPIENTS = 50
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,59}", re.ASCII)
 KIND = re.compile(rf"[a-z0-9][a-z0-9_.:/-]{{0,{MAX_KIND_CHARS - 1}}}", re.ASCII)
@@ -31,6 +35,7 @@ KIND = re.compile(rf"[a-z0-9][a-z0-9_.:/-]{{0,{MAX_KIND_CHARS - 1}}}", re.ASCII)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}: ?[!-~][ -~]{0,1999}", re.ASCII)
 #: Headers of ours, and those that would change what the request is.
 _TAKEN = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "user-agent"})
+_DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 _TOKEN = re.compile(r"[!-~]{1,500}", re.ASCII)
 
 
@@ -109,6 +114,25 @@ def read_filter(kinds: Collection[str], min_severity: str) -> tuple[list[str] | 
     if faults:
         raise ChannelError(faults)
     return sorted(set(kinds)) or None, Severity(min_severity)
+
+
+def read_own_settings(given: Mapping[str, str | int | None]) -> dict[str, int | None]:
+    """
+    Check what stands over the installation's settings, by the names of OWN_SETTINGS; None where nothing is given.
+
+    Raises: ChannelError.
+    """
+    found: dict[str, int | None] = {}
+    faults = {}
+    for name, most in OWN_SETTINGS.items():
+        text = str(given.get(name) or "").strip()
+        if text and not (_DIGITS.fullmatch(text) and 1 <= int(text) <= most):
+            faults[name] = f"is a whole number from 1 to {most:,}"
+        else:
+            found[name] = int(text) if text else None
+    if faults:
+        raise ChannelError(faults)
+    return found
 
 
 def topic_of(url: str) -> tuple[str, str]:

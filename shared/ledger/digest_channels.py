@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 
 from shared.domain.digest_channels import Setup
 from shared.domain.digests import ChannelType, Severity
+from shared.domain.masking import mask_email
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -71,6 +72,12 @@ class DigestChannel:
     retrying: int
     next_at: datetime | None
     dead_lettered: int
+
+    @property
+    def target(self) -> str:
+        """Where it tells: the endpoint without what may be a secret of it, or masked addresses."""
+        endpoint = self.config.get("endpoint")
+        return str(endpoint) if endpoint else ", ".join(map(mask_email, self.config.get("to", [])))
 
 
 @dataclass(frozen=True, slots=True)

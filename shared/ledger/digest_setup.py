@@ -1,13 +1,72 @@
 """What people do to digest channels and dead letters, each written into the audit; the same for command and page."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 from uuid import UUID, uuid4
 
-from shared.domain.digest_channels import ChannelError, Setup, check_name
-from shared.domain.digests import ChannelType
+from shared.domain.digest_channels import (
+    SECRETS,
+    ChannelError,
+    Setup,
+    check_name,
+    read_filter,
+    read_own_settings,
+    read_setup,
+)
+from shared.domain.digests import ChannelType, Severity
 from shared.ledger import audit, digest_channels, digest_runs, notifications
 from shared.ledger.db import Connection
 from shared.ledger.digest_channels import DigestChannel, Wishes
+
+#: Fields of what a channel is; the others are of what it hears and how it is treated.
+_WHAT_IT_IS = (*SECRETS, "to", "from")
+
+
+def read(
+    type_: ChannelType,
+    given: Mapping[str, Any],
+    *,
+    plain_http: Collection[str],
+    private: Collection[str],
+    name: str | None = None,
+    partial: bool = False,
+) -> tuple[Setup, Wishes]:
+    """
+    Check all that a person gave for a channel, by field; with a `name` that, too. `partial`: what it is stays as it was
+    where nothing is given, its filter and settings do not.
+
+    Raises: ChannelError with every fault.
+    """
+    faults: dict[str, str] = {}
+    with _noting(faults):
+        if name is not None:
+            check_name(name)
+    with _noting(faults):
+        what = {field: given.get(field) for field in _WHAT_IT_IS if given.get(field)}
+        setup = read_setup(type_, what, plain_http=plain_http, private=private, partial=partial)
+    with _noting(faults):
+        kinds, min_severity = read_filter(given.get("kinds") or (), given.get("min_severity") or Severity.INFO)
+    with _noting(faults):
+        own = read_own_settings(given)
+    if faults:
+        raise ChannelError(faults)
+    wishes = Wishes(
+        kinds=kinds,
+        min_severity=min_severity,
+        retry_base_delay_ms=own["retry_base_delay_ms"],
+        max_delivery_attempts=own["max_attempts"],
+        retention_days=own["retention_days"],
+    )
+    return setup, wishes
+
+
+@contextmanager
+def _noting(faults: dict[str, str]) -> Iterator[None]:
+    try:
+        yield
+    except ChannelError as error:
+        faults.update(error.faults)
 
 
 def add(
@@ -24,9 +83,8 @@ def add(
     """
     Set a channel up; how much it takes for known. Unless it is to `tell_existing`, what is there now is not told.
 
-    Raises: ChannelError for a name that is taken or no name.
+    Raises: ChannelError for a name that is taken.
     """
-    check_name(name)
     channel_id = digest_channels.create(
         connection,
         tenant_id=tenant_id,
