@@ -13,7 +13,7 @@ from shared.ledger import digest_channels, digest_runs, notifications, retention
 
 def sample(sources: Sources) -> Data:
     """
-    Channels, all-time counts and retention.
+    Channels, all-time counts and retention. A channel's settings are None where the installation's hold.
 
     `next_due_at`: when something of it is told at the earliest. `backing_off_until`: the same where all that waits has
     failed before, or the endpoint told us to wait.
@@ -21,6 +21,7 @@ def sample(sources: Sources) -> Data:
     with sources.connection() as connection:
         channels = digest_channels.every(connection)
         counts = notifications.counts(connection)
+        waiting = notifications.waiting(connection)
         run = digest_runs.last(connection)
         kept = retention.newest(connection)
     return {
@@ -29,6 +30,12 @@ def sample(sources: Sources) -> Data:
                 "name": one.name,
                 "tenant": one.tenant,
                 "type": one.type,
+                "to": one.target,
+                "kinds": one.kinds,
+                "min_severity": one.min_severity,
+                "retry_base_delay_ms": one.retry_base_delay_ms,
+                "max_attempts": one.max_delivery_attempts,
+                "retention_days": one.retention_days,
                 "enabled": one.enabled,
                 "waiting": one.waiting,
                 "retrying": one.retrying,
@@ -45,6 +52,7 @@ def sample(sources: Sources) -> Data:
             {"channel": channel, "kind": kind, "became": became, "count": count}
             for channel, kind, became, count in counts
         ],
+        "waiting": [{"channel": channel, "kind": kind, "count": count} for channel, kind, count in waiting],
         "last_run_at": iso(run.ended_at) if run else None,
         "retention": retention.as_json(kept),
     }
@@ -70,11 +78,12 @@ def families(facts: Facts) -> Iterator[Metric]:
     data = facts.data("digests")
     if not data:
         return
-    yield GaugeMetricFamily(
-        "tidings_notifications_pending",
-        "Found, and neither told nor given up.",
-        value=sum(channel["waiting"] for channel in data["channels"]),
+    pending = GaugeMetricFamily(
+        "tidings_notifications_pending", "Found, and neither told nor given up.", labels=("channel", "kind")
     )
+    for row in facts.rows("digests", "waiting"):
+        pending.add_metric((row["channel"], row["kind"]), float(row["count"]))
+    yield pending
     refuses = GaugeMetricFamily(
         "tidings_digest_channel_not_configured", "1 where a channel refuses us as it is set up.", labels=("channel",)
     )

@@ -28,6 +28,7 @@ _DUE_ITEMS = statement("select_due_items")
 _COUNT_DUE = statement("count_due_items")
 _CLAIM = statement("claim_digest")
 _PUT_ITEMS = statement("put_items_into_digest")
+_HELD = statement("held_digest_claims")
 _RECORD = statement("record_digest")
 _RECORD_ITEMS = statement("record_items")
 _RELEASE = statement("release_items")
@@ -163,6 +164,12 @@ def claim(connection: Connection, channel: TakenChannel, *, lease_s: float) -> C
     return Claimed(Digest(id_, channel.name, row[0], items, left), claim_id, maybe_known=False, taken_over=0)
 
 
+def held_s(connection: Connection, claims: Sequence[Claimed]) -> dict[UUID, float]:
+    """By message, for how many seconds each of these claims is still held; those that are lost are missing."""
+    parameters = {"ids": [claimed.digest.id for claimed in claims], "claims": [claimed.claim_id for claimed in claims]}
+    return dict(connection.execute(_HELD, parameters).fetchall())
+
+
 def record(
     connection: Connection,
     claimed: Claimed,
@@ -217,9 +224,9 @@ def counts(connection: Connection) -> list[tuple[str, str, str, int]]:
     return connection.execute(_COUNTS).fetchall()
 
 
-def waiting(connection: Connection) -> dict[str, int]:
-    """By channel, what was found and is neither told nor given up."""
-    return dict(connection.execute(_WAITING).fetchall())
+def waiting(connection: Connection) -> list[tuple[str, str, int]]:
+    """What was found and is neither told nor given up: channel, kind, how many."""
+    return connection.execute(_WAITING).fetchall()
 
 
 def requeue(connection: Connection, channel_id: int, *, ids: Sequence[int] | None = None) -> list[int]:

@@ -7,6 +7,7 @@ the same, the claims in the ledger keep them apart.
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,25 +16,24 @@ from typing import Any
 from uuid import UUID
 
 import dramatiq
-import redis
 
 from shared.coordination.redis import RedisUnavailable
 from shared.coordination.single_flight import Flight, FlightLost, SingleFlight
 from shared.domain.digest_retry import Judged
 from shared.domain.digests import ChannelType, DigestStatus, LogEvent
 from shared.domain.ids import new_send_id
-from shared.domain.outcome import Accepted, Ambiguous, NotAttempted, Outcome, name_of
+from shared.domain.outcome import Ambiguous, NotAttempted, Outcome
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
 from shared.ledger import digest_channels, digest_runs, notifications
 from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.digest_channels import TakenChannel
 from shared.ledger.notifications import Claimed
-from workers.actors.digest_calls import lacks, make_caller, ready_call, trial_digest
-from workers.actors.digest_email import hand_in
-from workers.actors.digest_record import Recorder, error_of
+from workers.actors.digest_calls import lacks, make_caller, ready_call
+from workers.actors.digest_record import Recorder
+from workers.actors.digest_trial import try_channel
 from workers.middleware.runtime import Runtime
 from workers.providers.digest.caller import Caller
-from workers.providers.digest.requests import DigestCall, scrub
+from workers.providers.digest.requests import DigestCall
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Dispatch:
 
     def __init__(self, runtime: Runtime, jobs: Jobs) -> None:
         self._runtime = runtime
-        self._jobs = jobs
+        self.jobs = jobs
 
     def run(self, *, began: datetime | None = None) -> dict[str, Any]:
         """
@@ -67,45 +67,13 @@ class Dispatch:
             if not alone:
                 return {"skipped": "another run is under way"}
             try:
-                self._run(done, flight, Recorder(self._runtime, self._jobs, began=began))
+                self._run(done, flight, Recorder(self._runtime, self.jobs, began=began))
             except FlightLost:
                 done["overtaken"] = 1
         if any(done.values()):
             self._runtime.doorbell.ring("digests")
             _log.info("digest_run_done", extra={"event_id": LogEvent.RUN_DONE.value, **done})
         return dict(done)
-
-    def try_channel(self, channel_id: int) -> dict[str, Any]:
-        """Send a channel a made-up event and say what exactly it answered. Nothing else of it changes."""
-        settings = self._runtime.settings
-        with self._runtime.ledger.transaction() as connection:
-            channel = digest_channels.take(connection, channel_id, even_disabled=True)
-        if channel is None:
-            return {"accepted": False, "answer": "the channel is being told something at this moment, or is gone"}
-        digest = trial_digest(channel)
-        refused = lacks(channel, settings)
-        call = refused or (None if channel.type is ChannelType.EMAIL else ready_call(channel, digest, settings))
-        if call is None:
-            with self._runtime.ledger.transaction() as connection:
-                send_id = hand_in(connection, channel, digest, settings)
-            self._ingest(send_id)
-            outcome: Outcome = Accepted(None)
-            said = {"answer": f"handed in as send {send_id}", "tries": 1}
-        elif isinstance(call, DigestCall):
-            caller = make_caller(settings)
-            try:
-                answered = next(caller.send([call], pause=self._runtime.wait_draining))[1]
-            finally:
-                caller.close()
-            outcome = answered.outcome
-            said = {"answer": scrub(answered.shown, channel.secret), "tries": answered.tries}
-        else:
-            outcome, said = call, {"answer": call.detail, "tries": 0}
-        if isinstance(outcome, Accepted):
-            with self._runtime.ledger.transaction() as connection:
-                digest_channels.note_sent(connection, channel.id, told=False)
-        means = name_of(outcome)
-        return {"accepted": isinstance(outcome, Accepted), "means": means, "why": error_of(outcome, channel), **said}
 
     def _run(self, done: Counter[str], flight: Flight | None, recorder: Recorder) -> None:
         with self._runtime.ledger.autocommit() as connection:
@@ -119,7 +87,7 @@ class Dispatch:
                 while some and not self._runtime.draining:
                     if flight is not None:
                         flight.check()
-                    some = self._tell(some, caller, recorder, done)
+                    some = self._tell(some, caller, flight, recorder, done)
         finally:
             caller.close()
 
@@ -135,7 +103,9 @@ class Dispatch:
             _log.info("digest_baseline_taken", extra=extra)
         done["known" if baseline else "found"] += found
 
-    def _tell(self, channels: Sequence[int], caller: Caller, recorder: Recorder, done: Counter[str]) -> Sequence[int]:
+    def _tell(
+        self, channels: Sequence[int], caller: Caller, flight: Flight | None, recorder: Recorder, done: Counter[str]
+    ) -> Sequence[int]:
         """One message for each of these channels that has any due; which of them may have more for this run."""
         again: list[int] = []
         ready: list[_Ready] = []
@@ -154,7 +124,13 @@ class Dispatch:
                 outcome = call
             judged = recorder.tell_by_email(*claimed) if outcome is None else recorder.record(*claimed, outcome)
             self._count(claimed, judged, done, again)
-        answers = caller.send(calls, pause=self._runtime.wait_draining, must_cut=lambda: self._runtime.must_cut)
+        until = self._look_last(ready)
+        answers = caller.send(
+            calls,
+            pause=self._runtime.wait_draining,
+            may_start=lambda index: time.monotonic() < until[index] and (flight is None or flight.held),
+            must_cut=lambda: self._runtime.must_cut,
+        )
         for index, answered in answers:
             judged = recorder.record(*ready[index], answered.outcome)
             self._count(ready[index], judged, done, again)
@@ -174,6 +150,20 @@ class Dispatch:
             _log.warning("digest_taken_over", extra={**extra, "digest": str(claimed.digest.id)})
         return channel, claimed
 
+    def _look_last(self, ready: Sequence[_Ready]) -> list[float]:
+        """
+        The last look before the first byte: until when (monotonic) each call may start.
+
+        Whoever was frozen since the claim finds it another's, or with too little left of it for the call to end in.
+        """
+        if not ready:
+            return []
+        looked_at = time.monotonic()
+        with self._runtime.ledger.autocommit() as connection:
+            left = notifications.held_s(connection, [claimed for _, claimed in ready])
+        longest_s = self._runtime.settings.digest_timeout_ms / 1000
+        return [looked_at + left.get(claimed.digest.id, 0.0) - longest_s for _, claimed in ready]
+
     def _without_call(self, channel: TakenChannel, claimed: Claimed) -> Outcome | None:
         if not claimed.digest.items:
             return NotAttempted("nothing of it is left to be told")
@@ -190,12 +180,6 @@ class Dispatch:
         done["told"] += len(message.digest.items) if judged.status is DigestStatus.SENT else 0
         if judged.status is DigestStatus.SENT and message.maybe_known:
             again.append(channel.id)  # a repeat was taken: what has become due besides it goes now, too
-
-    def _ingest(self, send_id: UUID) -> None:
-        try:
-            self._jobs.ingest(send_id)
-        except redis.RedisError as error:
-            _log.warning("ingest_not_enqueued", extra={"send_id": str(send_id), "error": type(error).__name__})
 
     @contextmanager
     def _alone(self) -> Iterator[tuple[bool, Flight | None]]:
@@ -246,6 +230,6 @@ def _run_for_person(dispatch: Dispatch, runtime: Runtime, id_: UUID) -> None:
             digest_channels.look_again(connection)
     if not is_ours:
         return
-    result = dispatch.run() if channel_id is None else dispatch.try_channel(channel_id)
+    result = dispatch.run() if channel_id is None else try_channel(runtime, dispatch.jobs, channel_id)
     with runtime.ledger.autocommit() as connection:
         digest_runs.end(connection, id_, result=result)

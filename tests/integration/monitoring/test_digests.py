@@ -44,7 +44,7 @@ def test_the_metrics_are_the_ledger_s(make_app: MakeApp, ledger: Ledger) -> None
     failed = "tidings_notifications_failed_total"
     assert one(samples, failed, channel="ops", kind="update", reason="transient") == 1
     assert one(samples, failed, channel="ops", kind="update", reason="dead_lettered") == 1
-    assert one(samples, "tidings_notifications_pending") == 2
+    assert one(samples, "tidings_notifications_pending", channel="ops", kind="update") == 2
     assert one(samples, "tidings_digest_channel_not_configured", channel="ops") == 1
     assert one(samples, "tidings_warnings", rule="DigestChannelRefuses") == 1
 
@@ -57,7 +57,22 @@ def test_the_counts_outlive_what_they_counted(make_app: MakeApp, ledger: Ledger)
         digest_channels.remove(connection, channel)
     samples = read(make_app())
     assert one(samples, "tidings_notifications_sent_total", channel="ops", kind="update") == 1
-    assert one(samples, "tidings_notifications_pending") == 0
+    assert not [name for name, _ in samples if name == "tidings_notifications_pending"]
+
+
+def test_of_more_than_a_hundred_kinds_the_rarest_wait_together(ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status,"
+            " next_attempt_at) SELECT %s, k || '-' || n, 'kind-' || k, 's', 'low', now(), 'pending', now()"
+            " FROM generate_series(1, 103) k, generate_series(1, 1 + (k <= 100)::int) n",
+            [channel],
+        )
+        found = notifications.waiting(connection)
+    assert len(found) == 101
+    assert ("ops", "other", 3) in found
+    assert sum(count for _, _, count in found) == 203
 
 
 def test_the_overview_shows_what_waits_and_no_secret(make_app: MakeApp, ledger: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from uuid import UUID
@@ -21,6 +22,7 @@ from shared.domain.outcome import (
 )
 from tests.support.digests import SECRET
 from tests.support.scripted_http import CERTIFICATE, CLOSE, HANG, ScriptedHttp, answer, free_port, scripted_http
+from tests.support.waiting import wait_until
 from workers.providers.digest import guard
 from workers.providers.digest.caller import Answered, Caller
 from workers.providers.digest.requests import DigestCall, scrub
@@ -113,6 +115,33 @@ def test_a_hang_and_then_a_refusal_is_unsure_all_the_same(server: ScriptedHttp) 
 def test_a_gateway_that_gave_up_proves_nothing(server: ScriptedHttp) -> None:
     server.always("/x", answer(502))
     assert isinstance(webhook(f"{server.url}/x").outcome, Ambiguous)
+
+
+def test_a_process_that_stood_still_beyond_its_time_does_not_try_again(server: ScriptedHttp) -> None:
+    server.always("/hook", answer(503))
+    caller = Caller(timeout_ms=1_500, ca_file=None, private={"127.0.0.1"})
+    hook = DigestCall(ChannelType.WEBHOOK, {"url": server.url + "/hook", "signing_secret": SECRET}, DIGEST)
+    until = time.monotonic() + 1.6
+    try:
+        ((_, answered),) = list(
+            caller.send([hook], pause=lambda _: wait_until(lambda: time.monotonic() > until, timeout=10))
+        )
+    finally:
+        caller.close()
+    assert (type(answered.outcome), answered.tries) == (Transient, 1)
+    assert len(server.posts("/hook")) == 1
+
+
+def test_what_may_not_start_is_not_called(server: ScriptedHttp) -> None:
+    server.always("/hook", answer(200))
+    caller = Caller(timeout_ms=5_000, ca_file=None, private={"127.0.0.1"})
+    hook = DigestCall(ChannelType.SLACK, {"url": server.url + "/hook"}, DIGEST)
+    try:
+        answers = dict(caller.send([hook, hook], pause=lambda _: None, may_start=lambda index: index == 1))
+    finally:
+        caller.close()
+    assert [type(answers[index].outcome) for index in range(2)] == [NotAttempted, Accepted]
+    assert len(server.posts("/hook")) == 1
 
 
 def test_being_told_to_wait_is_heeded_at_once(server: ScriptedHttp) -> None:

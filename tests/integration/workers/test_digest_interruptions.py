@@ -2,12 +2,14 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from shared.coordination.redis import RedisLink
 from shared.domain.digest_retry import judge
+from shared.domain.digests import ChannelType
 from shared.domain.outcome import Accepted, Scope, Transient
 from shared.domain.retry import RetryPolicy
 from shared.jobs import JobName
@@ -17,6 +19,7 @@ from shared.ledger.notifications import Claimed
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
 from tests.support.digests import LOOPBACK, age, make_channel, post, rows, statuses
+from tests.support.ledger_rows import scalar
 from tests.support.processes import ProcessStarter
 from tests.support.scripted_http import HANG, Pause, ScriptedHttp, answer, free_port, scripted_http
 from tests.support.waiting import wait_until
@@ -206,3 +209,68 @@ def test_without_redis_digests_are_told_all_the_same(ledger: Ledger, make_worker
         post(ledger, "a")
         lost.call(JobName.DIGEST, slot=0)
         assert statuses(ledger) == {"a": "sent"}
+
+
+def held_up_before_its_call(ledger: Ledger, worker: InProcess, meanwhile: Callable[[], None]) -> None:
+    """A dispatcher that has claimed what is due on `ops`, and stands still while something happens; then it goes on."""
+    make_channel(ledger, name="then-mail", type_=ChannelType.EMAIL, setup={"to": ["ada@example.com"]})
+    post(ledger, "a")
+    with ThreadPoolExecutor(1) as pool:
+        with ledger.transaction() as connection:
+            connection.execute("LOCK TABLE delivery IN SHARE MODE")  # what the e-mail digest is stored in
+            running = pool.submit(worker.call, JobName.DIGEST, slot=0)
+            wait_until(lambda: waits_for_a_lock(ledger), timeout=30, what="it to stand still")
+            with ledger.transaction() as own:
+                own.execute("UPDATE digest_channel SET enabled = false WHERE name = 'then-mail'")
+            meanwhile()
+        running.result()
+
+
+def waits_for_a_lock(ledger: Ledger) -> bool:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    return bool(scalar(ledger, waiting))
+
+
+def test_one_that_lost_its_claim_while_it_stood_still_does_not_call(ledger: Ledger, make_worker: MakeWorker) -> None:
+    first, second = (make_worker(**LOOPBACK, redis_namespace=f"alone-{number}") for number in range(2))
+    with scripted_http() as server:
+        server.always(HOOK, answer(200))
+        make_channel(ledger, server.url + HOOK)
+
+        def follow() -> None:
+            age(ledger, "2 minutes")
+            second.call(JobName.DIGEST, slot=0)
+            assert keys_of(server) == [["a"]]
+
+        held_up_before_its_call(ledger, first, follow)
+        assert keys_of(server) == [["a"]]
+        assert (statuses(ledger), rows(ledger)["a"].attempts) == ({"a": "sent"}, 1)
+
+
+def test_one_with_too_little_left_of_its_claim_gives_it_back(ledger: Ledger, worker: InProcess) -> None:
+    with scripted_http() as server:
+        server.always(HOOK, answer(200))
+        make_channel(ledger, server.url + HOOK)
+        held_up_before_its_call(ledger, worker, lambda: age(ledger, "35 seconds"))
+        assert server.posts(HOOK) == []
+        row = rows(ledger)["a"]
+        assert (row.status, row.attempts, row.batch) == ("pending", 0, None)
+        worker.call(JobName.DIGEST, slot=0)
+        assert keys_of(server) == [["a"]]
+
+
+def test_one_that_lost_the_lock_while_it_stood_still_does_not_call(
+    ledger: Ledger, worker: InProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scripted_http() as server:
+        server.always(HOOK, answer(200))
+        make_channel(ledger, server.url + HOOK)
+
+        def lose() -> None:
+            worker.broker.client.delete("tidings:{digest}:lock")  # type: ignore[no-untyped-call]
+            wait_until(lambda: "single_flight_lost" in caplog.messages, timeout=30, what="it to be told")
+
+        held_up_before_its_call(ledger, worker, lose)
+        assert server.posts(HOOK) == []
+        worker.call(JobName.DIGEST, slot=0)
+        assert keys_of(server) == [["a"]]

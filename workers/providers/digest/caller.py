@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shared.domain.outcome import Accepted, Ambiguous, Outcome, Transient
+from shared.domain.outcome import Accepted, Ambiguous, NotAttempted, Outcome, Transient
 from workers.providers.digest import answers
 from workers.providers.digest.guard import AddressGuard
 from workers.providers.digest.requests import DigestCall, request_of
@@ -22,6 +22,7 @@ _TRIES = 3
 _PAUSE_S = 0.5
 #: Milliseconds; a try with less time than this left is not begun.
 _LEAST_MS = 500
+_TOO_LATE = "it was too late for the call: another dispatcher may be at it"
 
 
 class Answered(NamedTuple):
@@ -40,6 +41,8 @@ class _Open:
     again_at: float | None = None
     #: An earlier try may have been taken, whatever the last one says.
     unsure: Ambiguous | None = None
+    #: What the last try came to.
+    last: Answered | None = None
 
 
 class Caller:
@@ -64,30 +67,36 @@ class Caller:
         calls: Sequence[DigestCall],
         *,
         pause: Callable[[float], object],
+        may_start: Callable[[int], bool] = lambda _: True,
         must_cut: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[int, Answered]]:
         """
         Make the calls and yield the index and answer of each as it ends.
 
-        `pause` waits for so many seconds, or less where the process is to stop; `must_cut` says that calls under way
-        have no time left.
+        `pause` waits for so many seconds, or less where the process is to stop; `may_start` is asked directly before
+        each call's first byte; `must_cut` says that calls under way have no time left.
         """
         until = time.monotonic() + self._timeout_ms / 1_000
-        self._open = {index: _Open(call, until) for index, call in enumerate(calls)}
-        for index in self._open:
-            self._start(index)
+        self._open = {}
+        for index, call in enumerate(calls):
+            if may_start(index):
+                self._open[index] = _Open(call, until)
+                self._start(index)
+        for index in range(len(calls)):
+            if index not in self._open:
+                yield index, Answered(NotAttempted(_TOO_LATE), _TOO_LATE, 0)
         while self._open:
             for ended in self._engine.results():
                 if ended is not None and (answered := self._take(*ended)) is not None:
                     del self._open[ended[0]]
                     yield ended[0], answered
-                self._start_waiting()
+                yield from self._start_waiting()
                 if must_cut():
                     self._engine.stop()
             waits = [entry.again_at for entry in self._open.values() if entry.again_at is not None]
             if waits:
                 pause(max(0.0, min(waits) - time.monotonic()))
-                self._start_waiting()
+                yield from self._start_waiting()
 
     def close(self) -> None:
         """Close kept connections."""
@@ -102,11 +111,17 @@ class Caller:
         share = left_ms // 2 if entry.call.may_repeat and entry.tries < _TRIES and left_ms >= 4 * _LEAST_MS else left_ms
         self._engine.start(index, request_of(entry.call, timeout_ms=max(share, 1)))
 
-    def _start_waiting(self) -> None:
+    def _start_waiting(self) -> Iterator[tuple[int, Answered]]:
+        """Start the tries whose time has come; whoever was held up beyond the end of the call makes no more of them."""
         now = time.monotonic()
-        for index, entry in self._open.items():
-            if entry.again_at is not None and entry.again_at <= now:
+        for index, entry in list(self._open.items()):
+            if entry.again_at is None or entry.again_at > now:
+                continue
+            if now < entry.until:
                 self._start(index)
+            elif entry.last is not None:
+                del self._open[index]
+                yield index, entry.last
 
     def _take(self, index: int, result: HttpResult) -> Answered | None:
         """The answer of a call; None where it is tried again."""
@@ -118,12 +133,14 @@ class Caller:
             entry.unsure = outcome
         again_at = time.monotonic() + _PAUSE_S * 2 ** (entry.tries - 1)
         has_time = entry.until - again_at > _LEAST_MS / 1_000
-        if entry.call.may_repeat and entry.tries < _TRIES and has_time and _may_pass(outcome):
-            entry.again_at = again_at
-            return None
+        is_again = entry.call.may_repeat and entry.tries < _TRIES and has_time and _may_pass(outcome)
         if entry.unsure is not None and not isinstance(outcome, Accepted):
             outcome = entry.unsure
-        return Answered(outcome, answers.shown(result), entry.tries)
+        answered = Answered(outcome, answers.shown(result), entry.tries)
+        if not is_again:
+            return answered
+        entry.again_at, entry.last = again_at, answered
+        return None
 
 
 def _may_pass(outcome: Outcome) -> bool:
