@@ -47,8 +47,7 @@ class Retention:
         self._run = run
         self._until = time.monotonic() + _WORK_S
         self._said_at = time.monotonic()
-        self._removed: Counter[str] = Counter()
-        self._longest_s = 0.0
+        self._longest_ms = 0
         self._chunk = _FIRST_CHUNK
 
     def work(self) -> None:
@@ -69,7 +68,7 @@ class Retention:
             self._interrupted(error)
             raise
         removed = self._note(over=True)
-        extra = {"event_id": LogEvent.RETENTION_DONE.value, "longest_ms": round(self._longest_s * 1000)}
+        extra = {"event_id": LogEvent.RETENTION_DONE.value, "longest_ms": self._longest_ms}
         _log.info("retention_done", extra={**extra, **{f"removed_{kind}": count for kind, count in removed.items()}})
 
     def _sends(self, days: int) -> None:
@@ -85,11 +84,11 @@ class Retention:
 
     def _forget(self, send: OldSend) -> None:
         if not send.begun:
-            with self._turn() as connection:
+            with self._turn() as (connection, removed):
                 batches = retention.begin_forgetting(connection, send.id)
+                removed["batches"] = batches or 0
             if batches is None:
                 return
-            self._count(batches=batches)
         row = 0
         while True:
             with self._runtime.ledger.autocommit() as connection:
@@ -97,12 +96,11 @@ class Retention:
             if first is None:
                 break
             row = first + self._chunk - 1
-            with self._turn() as connection:
-                removed = retention.remove_deliveries(connection, send.id, first=first, last=row)
-            self._count(**removed)
-        with self._turn() as connection:
+            with self._turn() as (connection, removed):
+                removed.update(retention.remove_deliveries(connection, send.id, first=first, last=row))
+        with self._turn() as (connection, removed):
             retention.end_forgetting(connection, send.id)
-        self._count(sends=1)
+            removed["sends"] = 1
 
     def _notifications(self, days: int) -> None:
         with self._runtime.ledger.autocommit() as connection:
@@ -111,11 +109,11 @@ class Retention:
             after, after_id = retention.EARLIEST, 0
             while True:
                 limit = self._chunk
-                with self._turn() as connection:
+                with self._turn() as (connection, removed):
                     page = retention.remove_notifications(
                         connection, channel_id, days=kept_days, limit=limit, after=after, after_id=after_id
                     )
-                self._count(notifications=page.removed)
+                    removed["notifications"] = page.removed
                 if page.seen < limit:
                     break
                 after, after_id = page.last_at, page.last_id
@@ -123,49 +121,45 @@ class Retention:
     def _by_age(self, kind: str, days: int) -> None:
         while True:
             limit = self._chunk
-            with self._turn() as connection:
-                removed = retention.remove_by_age(connection, kind, days=days, limit=limit)
-            self._count(**{kind: removed})
-            if removed < limit:
+            with self._turn() as (connection, removed):
+                removed[kind] = retention.remove_by_age(connection, kind, days=days, limit=limit)
+            if removed[kind] < limit:
                 return
 
     @contextmanager
-    def _turn(self) -> Iterator[Connection]:
-        """One chunk in one transaction; then a rest as long as it took, and the next chunk's size."""
+    def _turn(self) -> Iterator[tuple[Connection, Counter[str]]]:
+        """
+        One chunk in one transaction, which counts what it removes; then a rest as long as it took, and the next's size.
+
+        What was counted in memory would be lost with a process that is killed.
+        """
         if self._runtime.draining or time.monotonic() >= self._until:
             raise _TimeUp
+        removed: Counter[str] = Counter()
         began = time.monotonic()
         with self._runtime.ledger.transaction() as connection:
-            yield connection
+            yield connection, removed
+            so_far = retention.note(connection, self._run, removed=removed, longest_ms=self._longest_ms)
         took = time.monotonic() - began
-        self._longest_s = max(self._longest_s, took)
+        self._longest_ms = max(self._longest_ms, round(took * 1000))
         if took > _AIM_S:
             self._chunk = max(_LEAST_CHUNK, int(self._chunk * _AIM_S / took / 2))
         elif took < _AIM_S / 3:
             self._chunk = min(_MOST_CHUNK, self._chunk * 3 // 2)
+        self._say(so_far)
         self._runtime.wait_draining(took)
 
-    def _count(self, **removed: int) -> None:
-        self._removed.update(removed)
+    def _say(self, so_far: dict[str, int]) -> None:
         if time.monotonic() - self._said_at >= _SAY_S:
-            so_far = self._note()
+            self._said_at = time.monotonic()
             extra = {f"removed_{kind}": count for kind, count in so_far.items()}
             _log.info("retention_progress", extra={"event_id": LogEvent.RETENTION_PROGRESS.value, **extra})
 
     def _note(self, *, over: bool = False, rests: bool = False, error: str | None = None) -> dict[str, int]:
         with self._runtime.ledger.autocommit() as connection:
-            removed = retention.note(
-                connection,
-                self._run,
-                removed=self._removed,
-                longest_ms=round(self._longest_s * 1000),
-                over=over,
-                rests=rests,
-                error=error,
+            return retention.note(
+                connection, self._run, removed={}, longest_ms=self._longest_ms, over=over, rests=rests, error=error
             )
-        self._removed.clear()
-        self._said_at = time.monotonic()
-        return removed
 
     def _interrupted(self, error: psycopg.Error) -> None:
         extra = {"event_id": LogEvent.RETENTION_INTERRUPTED.value, "error": type(error).__name__}

@@ -10,15 +10,18 @@ from psycopg.types.json import Jsonb
 
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
+from shared.jobs import JobName
 from shared.ledger import books, deliveries, retention
 from shared.ledger.db import Ledger
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
 from tests.support.digests import LOOPBACK, age, event, finding, make_channel, post, put, statuses
 from tests.support.factories import MadeSend, make_send
-from tests.support.ledger_rows import put_rows
+from tests.support.ledger_rows import put_rows, scalar
+from tests.support.processes import ProcessStarter
 from tests.support.requeuing import finish, of, operation, plan, preview
 from tests.support.scripted_http import answer, scripted_http
+from tests.support.waiting import wait_until
 from workers.actors.digest import Dispatch
 from workers.actors.retention import run_retention
 
@@ -208,6 +211,66 @@ def test_a_run_that_was_broken_off_goes_on_where_it_was(ledger: Ledger, worker: 
     assert done.ended_at is not None
     run_retention(worker.runtime)
     assert count(ledger, "retention_run") == 1  # once a day
+
+
+def test_a_run_that_is_killed_in_the_middle_is_gone_on_with_and_counts_what_it_did(
+    ledger: Ledger, worker: InProcess, process: ProcessStarter
+) -> None:
+    old, rest = (make_send(ledger, count=count, status=SendStatus.SENDING, batch_size=500) for count in (6_000, 500))
+    in_flight = make_send(ledger, count=300, status=SendStatus.SENDING)
+    for send in (old, rest):
+        put_rows(ledger, send.id, range(1, send.count + 1), "sent", attempts=1)
+    put_rows(ledger, in_flight.id, range(1, 100), "sent", attempts=1)
+    put_rows(ledger, in_flight.id, range(100, 200), "retrying", due_in="1 hour", attempts=1)
+    worker.tick()
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE send SET created_at = now() - interval '90 days'")
+    make_old(ledger, old, "32 days")
+    make_old(ledger, rest)
+    channel = make_channel(ledger, "https://example.com/x")
+    put(ledger, "lasting")
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, finding_key, occurred_at,"
+            " status, final_at) SELECT %s, n, 'x', 's', 'low', CASE WHEN n <= 20 THEN 'lasting' END, now(),"
+            " 'suppressed', now() - interval '60 days' FROM generate_series(1, 50) n",
+            [channel],
+        )
+    with ledger.transaction() as connection:
+        connection.execute("SELECT 1 FROM delivery WHERE send_id = %s AND row_no = 3000 FOR UPDATE", [old.id])
+        victim = process(
+            ["dramatiq", "workers.main", "--queues", "ops", "--processes", "1", "--threads", "2"],
+            env={"RETENTION_DAYS": "30", "NOTIFICATION_RETENTION_DAYS": "30"},
+            ready="ready for action",
+        )
+        worker.jobs.periodic(JobName.RETENTION, slot=0)
+        wait_until(lambda: removes(ledger, waiting=True), timeout=30, what="it to be in the middle of a chunk")
+        victim.kill()
+    wait_until(lambda: not removes(ledger), timeout=30, what="its connection to end")
+    left = count(ledger, "delivery", old.id)
+    assert 0 < left < 6_000
+    with ledger.autocommit() as connection:
+        begun = retention.newest(connection)
+        assert begun is not None
+        assert (begun.ended_at, begun.removed["deliveries"]) == (None, 6_000 - left)
+        assert books.sends_out_of_balance(connection, limit=10) == []
+        connection.execute("UPDATE retention_run SET progress_at = now() - interval '3 minutes'")
+    run_retention(worker.runtime)
+    with ledger.autocommit() as connection:
+        done = retention.newest(connection)
+        assert books.sends_out_of_balance(connection, limit=10) == []
+    assert done is not None
+    assert done.ended_at is not None
+    assert done.removed == {"sends": 2, "batches": 13, "deliveries": 6_500, "attempts": 6_500, "notifications": 30}
+    assert (count(ledger, "delivery"), count(ledger, "attempt")) == (300, 199)
+    assert scalar(ledger, "SELECT count(*) FROM notification WHERE finding_key = 'lasting'") == 20
+
+
+def removes(ledger: Ledger, *, waiting: bool = False) -> bool:
+    """Whether somebody is removing deliveries, or waits for a lock in it."""
+    wait = " AND wait_event_type = 'Lock'" if waiting else ""
+    asked = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%%DELETE FROM delivery%%'"
+    return bool(scalar(ledger, f"{asked} AND pid <> pg_backend_pid() AND datname = current_database(){wait}"))
 
 
 def test_a_requeued_send_is_not_forgotten_under_the_persons_hands(ledger: Ledger, worker: InProcess) -> None:
