@@ -198,18 +198,8 @@ def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(ledger
             [channel, CHUNK + 1],
         )
     send = dead(ledger, 3)
-    with ledger.transaction() as connection:
-        letters, _ = operations.plan(
-            connection,
-            OperationKind.REQUEUE,
-            DeadLetterFilter(channel="ops"),
-            operator="kim",
-            reason=None,
-            as_of=requeue.ledger_now(connection),
-            undo_s=0,
-        )
+    letters = requeue_dead_letters(ledger)
     deliveries = plan(ledger, of(send))
-    assert letters is not None
     assert (letters.total, letters.canary) == (CHUNK + 1, False)
     ches.tick()
     ches.work_off(QueueName.OPS)
@@ -217,3 +207,41 @@ def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(ledger
     assert (operation(ledger, letters.id).done, operation(ledger, deliveries.id).done) == (CHUNK + 1, 3)
     found = "SELECT count(*) FROM notification WHERE status = 'pending' AND attempt_count = 0 AND last_error = 'gone'"
     assert scalar(ledger, found) == CHUNK + 1
+
+
+def test_a_requeue_of_dead_letters_that_is_stopped_midway_leaves_the_rest(ledger: Ledger, worker: InProcess) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at,"
+            " attempt_count) SELECT %s, n, 'x', 's', 'low', now(), 'dead_lettered', now(), 5"
+            " FROM generate_series(1, %s) n",
+            [channel, CHUNK + 50],
+        )
+    made = requeue_dead_letters(ledger)
+    assert work(worker, times=1) == 1
+    with ledger.transaction() as connection:
+        assert operations.stop(connection, made.id, operator="kim", why="the endpoint is away again")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET run_at = now()")
+    assert work(worker) == 0
+    over = operation(ledger, made.id)
+    assert (over.status, over.done, over.left) == ("stopped", CHUNK, 50)
+    told_again = "SELECT count(*) FROM notification WHERE status = 'pending' AND attempt_count = 0"
+    as_it_was = "SELECT count(*) FROM notification WHERE status = 'dead_lettered' AND attempt_count = 5"
+    assert (scalar(ledger, told_again), scalar(ledger, as_it_was)) == (CHUNK, 50)
+    assert scalar(ledger, "SELECT count FROM audit WHERE action = 'stop'") == 50
+    assert requeue_dead_letters(ledger).total == 50
+    work(worker)
+    assert scalar(ledger, told_again) == CHUNK + 50
+
+
+def requeue_dead_letters(ledger: Ledger) -> operations.Operation:
+    with ledger.transaction() as connection:
+        now = requeue.ledger_now(connection)
+        asked = DeadLetterFilter(channel="ops")
+        made, _ = operations.plan(
+            connection, OperationKind.REQUEUE, asked, operator="kim", reason=None, as_of=now, undo_s=0
+        )
+    assert made is not None
+    return made
