@@ -2,8 +2,9 @@
 Open failures, in a small table of their own: kept by a trigger on `delivery` (ADR-0011), filled up from what is there.
 
 Of the tables in use it locks `operation`, then `delivery`, for an instant: nothing is read under these locks. What is
-there already is copied afterwards, some batches at a time and without a lock that anybody waits for, so that the code
-at work can go on. All of it can be done twice: a run that was broken off is repeated as a whole.
+there already is copied afterwards, some batches at a time and without a lock that anybody waits for long, so that the
+code at work can go on; where both want the same rows, the copy gives way. All of it can be done twice: a run that was
+broken off is repeated as a whole.
 """
 
 import sqlalchemy as sa
@@ -143,6 +144,10 @@ CREATE TRIGGER forget_failure AFTER DELETE ON delivery FOR EACH ROW
     WHEN (OLD.status IN ('failed', 'dead_lettered', 'unsure')) EXECUTE FUNCTION note_failure()
 """
 
+#: Milliseconds for which a page waits for the code at work: less than what Postgres calls a deadlock (1 s), so that it is
+#: always the page that gives way, and is done again.
+_GIVES_WAY_MS = 100
+
 #: From here on the trigger notes what changes. A row that left these states between being read and being copied is
 #: taken out again at the end; one that was noted meanwhile is newer (ON CONFLICT, and the place of what is deleted).
 _FILL = """
@@ -162,39 +167,54 @@ BEGIN
             ORDER BY send_id, batch_no LIMIT 200
         ) AS b;
         EXIT WHEN page.sends IS NULL;
-        INSERT INTO failure (send_id, row_no, epoch, tenant_id, channel, provider, status, outcome, code, signature,
-                             attempts, failed_at, proving, refused, address_hash)
-        SELECT d.send_id, d.row_no, d.epoch, s.tenant_id, d.channel, coalesce(a.provider, d.provider), d.status,
-               a.outcome, a.code,
-               coalesce(a.signature,
-                        left(encode(sha256(convert_to(concat_ws(chr(31), d.channel, d.status, a.code,
-                                                                coalesce(d.last_error, '')), 'UTF8')), 'hex'), 12)),
-               d.attempt_count, coalesce(d.settled_at, d.last_attempt_at, now()), d.prove_at IS NOT NULL,
-               d.status = 'failed' AND d.first_attempt_at IS NULL
-                   AND d.settled_at < coalesce(s.started_at, 'infinity'),
-               address_hash(d.channel, d.address)
-        FROM unnest(page.sends, page.batches) AS p (send_id, batch_no)
-        JOIN batch b ON b.send_id = p.send_id AND b.batch_no = p.batch_no
-        JOIN send s ON s.id = b.send_id
-        JOIN delivery d ON d.send_id = b.send_id AND d.row_no BETWEEN b.first_row AND b.last_row
-                       AND d.status IN ('failed', 'dead_lettered', 'unsure')
-        LEFT JOIN LATERAL (
-            SELECT signature, code, outcome, provider FROM attempt
-            WHERE attempt.send_id = d.send_id AND attempt.row_no = d.row_no AND attempt.epoch = d.epoch
-              AND attempt.became = d.status
-            ORDER BY ended_at DESC, number DESC LIMIT 1
-        ) AS a ON true
-        ON CONFLICT DO NOTHING;
+        LOOP
+            BEGIN
+                INSERT INTO failure (send_id, row_no, epoch, tenant_id, channel, provider, status, outcome, code, signature,
+                                     attempts, failed_at, proving, refused, address_hash)
+                SELECT d.send_id, d.row_no, d.epoch, s.tenant_id, d.channel, coalesce(a.provider, d.provider), d.status,
+                       a.outcome, a.code,
+                       coalesce(a.signature,
+                                left(encode(sha256(convert_to(concat_ws(chr(31), d.channel, d.status, a.code,
+                                                                        coalesce(d.last_error, '')), 'UTF8')), 'hex'), 12)),
+                       d.attempt_count, coalesce(d.settled_at, d.last_attempt_at, now()), d.prove_at IS NOT NULL,
+                       d.status = 'failed' AND d.first_attempt_at IS NULL
+                           AND d.settled_at < coalesce(s.started_at, 'infinity'),
+                       address_hash(d.channel, d.address)
+                FROM unnest(page.sends, page.batches) AS p (send_id, batch_no)
+                JOIN batch b ON b.send_id = p.send_id AND b.batch_no = p.batch_no
+                JOIN send s ON s.id = b.send_id
+                JOIN delivery d ON d.send_id = b.send_id AND d.row_no BETWEEN b.first_row AND b.last_row
+                               AND d.status IN ('failed', 'dead_lettered', 'unsure')
+                LEFT JOIN LATERAL (
+                    SELECT signature, code, outcome, provider FROM attempt
+                    WHERE attempt.send_id = d.send_id AND attempt.row_no = d.row_no AND attempt.epoch = d.epoch
+                      AND attempt.became = d.status
+                    ORDER BY ended_at DESC, number DESC LIMIT 1
+                ) AS a ON true
+                ORDER BY d.send_id, d.row_no
+                ON CONFLICT DO NOTHING;
+                EXIT;
+            EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+                PERFORM pg_sleep(0.05);
+            END;
+        END LOOP;
         after_send := page.sends[array_upper(page.sends, 1)];
         after_batch := page.batches[array_upper(page.batches, 1)];
         COMMIT;
     END LOOP;
-    WITH gone AS (
-        SELECT f.ctid AS place FROM failure f
-        WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.send_id = f.send_id AND d.row_no = f.row_no
-                          AND d.status IN ('failed', 'dead_lettered', 'unsure'))
-    )
-    DELETE FROM failure f USING gone WHERE f.ctid = gone.place;
+    LOOP
+        BEGIN
+            WITH gone AS (
+                SELECT f.ctid AS place FROM failure f
+                WHERE NOT EXISTS (SELECT 1 FROM delivery d WHERE d.send_id = f.send_id AND d.row_no = f.row_no
+                                  AND d.status IN ('failed', 'dead_lettered', 'unsure'))
+            )
+            DELETE FROM failure f USING gone WHERE f.ctid = gone.place;
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM pg_sleep(0.05);
+        END;
+    END LOOP;
 END
 $$
 """
@@ -215,7 +235,9 @@ def upgrade() -> None:
         op.execute(statement)
     with op.get_context().autocommit_block():
         op.execute("SET statement_timeout = 0")  # of all pages together
+        op.execute(f"SET lock_timeout = {_GIVES_WAY_MS}")
         op.execute(_FILL)
+        op.execute("SET lock_timeout = '5s'")
         op.execute("SET statement_timeout = '300s'")
 
 

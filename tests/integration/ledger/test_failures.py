@@ -1,10 +1,12 @@
 """The table of open failures: kept by whatever moves a delivery, and by nothing else."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 from alembic import command
+from alembic.script import ScriptDirectory
 
 from shared.domain.ids import new_send_id
 from shared.domain.requeue import FailureFilter, OperationKind
@@ -19,6 +21,7 @@ from tests.support.factories import make_send, make_tenant
 from tests.support.failing import CAUSE, make_failures
 from tests.support.ledger_rows import one, put_rows, scalar
 from tests.support.requeuing import finish, plan
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("balanced")
 
@@ -126,6 +129,38 @@ def test_what_failed_before_the_table_was_made_is_in_it(empty_database_url: str)
         assert one(old, "SELECT signature FROM failure WHERE row_no = 30") == {"signature": CAUSE}
     finally:
         old.close()
+
+
+def test_filling_the_table_up_gives_way_to_who_wants_the_same_rows_the_other_way_round(
+    ledger: Ledger, database_url: str
+) -> None:
+    send = make_failures(ledger, count=3, status="unsure")
+    fill = ScriptDirectory.from_config(alembic_config(database_url)).get_revision("0007_pre_failures").module
+    settle = "UPDATE delivery SET status = 'failed', claim_id = NULL WHERE send_id = %s AND row_no = %s"
+
+    def fill_up() -> None:
+        with ledger.autocommit() as own:
+            own.execute(f"SET lock_timeout = {fill._GIVES_WAY_MS}")
+            own.execute(fill._FILL)
+            own.execute("RESET lock_timeout")
+
+    def waits() -> bool:
+        asked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%after_batch%%'"
+        return bool(scalar(ledger, f"{asked} AND datname = current_database()"))
+
+    with ledger.autocommit() as connection:
+        connection.execute("DELETE FROM failure")
+    with ThreadPoolExecutor(1) as pool:
+        with ledger.transaction() as connection:
+            connection.execute(settle, [send.id, 2])
+            filling = pool.submit(fill_up)
+            wait_until(waits, timeout=30, what="it to come to the row that is being settled")
+            connection.execute(settle, [send.id, 1])
+        filling.result()
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET unsure = 1, failed = 2 WHERE send_id = %s", [send.id])
+        noted = connection.execute("SELECT row_no, status FROM failure ORDER BY row_no").fetchall()
+    assert noted == [(1, "failed"), (2, "failed"), (3, "unsure")]
 
 
 def test_a_discarded_delivery_has_its_own_column_of_the_books_until_it_is_restored(ledger: Ledger) -> None:
