@@ -99,9 +99,18 @@ def audit(limit: int) -> None:
 
     with ledger_transaction() as connection:
         found = audit.newest(connection, limit=limit)
-    head = ("when (UTC)", "operator", "action", "target", "count", "result", "reason")
+    head = ("when (UTC)", "operator", "action", "target", "count", "result", "reason", "account")
     rows = [
-        (f"{one.at:%Y-%m-%d %H:%M:%S}", one.operator, one.action, one.target, one.count, one.result, one.reason)
+        (
+            f"{one.at:%Y-%m-%d %H:%M:%S}",
+            one.operator,
+            one.action,
+            one.target,
+            one.count,
+            one.result,
+            one.reason,
+            one.shown_account,
+        )
         for one in found
     ]
     say(as_table(head, rows))

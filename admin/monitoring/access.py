@@ -14,7 +14,7 @@ A mark goes directly above the function, below the route. A page's view without 
 
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from enum import StrEnum
 from http import HTTPStatus
 from typing import TypeVar
@@ -165,12 +165,16 @@ def _guard() -> AnyResponse | None:
         return _ask_to_sign_in()
     g.operator = found
     g.audit_scope = scope = ExitStack()
-    scope.enter_context(audit.caused_by(role=found.role, request_id=g.get("request_id")))
+    scope.enter_context(_caused_by(found))
     if request.method not in SAFE_METHODS:
         _refuse_other_sites()
     if need is Need.ACTING and not found.may_act:
         _deny(why_not_act())
     return None
+
+
+def _caused_by(found: Operator) -> AbstractContextManager[None]:
+    return audit.caused_by(role=found.role, request_id=g.get("request_id"), session=found.session_id)
 
 
 def _need() -> Need:

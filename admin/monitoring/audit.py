@@ -22,7 +22,7 @@ _LARGEST_ID = 2**63 - 1
 _LONGEST_WORD = 200
 _FIRST_YEAR, _LAST_YEAR = 2000, 2200
 _OPERATION = re.compile(r"operation ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
-_COLUMNS = ("when", "operator", "role", "action", "target", "count", "reason", "result", "request")
+_COLUMNS = ("when", "operator", "role", "action", "target", "count", "reason", "result", "request", "account")
 
 add_page("audit", tab="System")
 
@@ -32,6 +32,7 @@ class Asked:
     """The filter as the address has it; what cannot be read is left out and named in `faults`."""
 
     operator: str
+    account: str
     action: str
     first: date | None
     last: date | None
@@ -42,6 +43,7 @@ class Asked:
         """The same for the ledger; `last` is within."""
         return AuditFilter(
             operator=self.operator or None,
+            account=self.account or None,
             action=self.action or None,
             since=_midnight(self.first) if self.first else None,
             until=_midnight(self.last) + timedelta(days=1) if self.last else None,
@@ -54,7 +56,10 @@ class Asked:
 
     def query(self, **more: str) -> str:
         """The query string of this filter, with what is added."""
-        given = {"operator": self.operator, "action": self.action, "from": self.first, "to": self.last, **more}
+        given = {
+            "operator": self.operator, "account": self.account, "action": self.action, "from": self.first,
+            "to": self.last, **more,
+        }  # fmt: skip
         return urlencode({name: value for name, value in given.items() if value})
 
 
@@ -102,7 +107,7 @@ def _all(only: AuditFilter) -> Iterator[AuditEntry]:
 def _cells(entry: AuditEntry) -> tuple[Cell, ...]:
     return (
         entry.at, entry.operator, entry.role, entry.action, entry.target, entry.count, entry.reason, entry.result,
-        entry.request_id,
+        entry.request_id, entry.shown_account or None,
     )  # fmt: skip
 
 
@@ -114,7 +119,8 @@ def _asked(args: Mapping[str, str]) -> Asked:
         if found is None and args.get(name)
     ]
     return Asked(
-        operator=_word(args.get("operator", "")), action=_word(args.get("action", "")),
+        operator=_word(args.get("operator", "")), account=_word(args.get("account", "")),
+        action=_word(args.get("action", "")),
         first=first, last=last, faults=tuple(faults),
     )  # fmt: skip
 

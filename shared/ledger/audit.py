@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -19,13 +20,17 @@ _INSERT = statement("insert_audit")
 _SELECT = statement("select_audit")
 _WORDS = statement("select_audit_words")
 
-#: The role and the request that the deeds of this thread come from.
-_origin: ContextVar[tuple[str | None, str | None]] = ContextVar("audit_origin", default=(None, None))
+#: The role, the request and the session that the deeds of this thread come from.
+_origin: ContextVar[tuple[str | None, str | None, UUID | None]] = ContextVar("audit_origin", default=(None, None, None))
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One deed. `count` is of the things it was done to, None where that says nothing."""
+    """
+    One deed. `count` is of the things it was done to, None where that says nothing.
+
+    `account` is the operator's at the sign-in provider, which no two people share; None after a link, or of a command.
+    """
 
     id: int
     at: datetime
@@ -38,6 +43,13 @@ class AuditEntry:
     detail: dict[str, Any] | None
     role: str | None
     request_id: str | None
+    account: str | None
+
+    @property
+    def shown_account(self) -> str:
+        """The account as people see it: some providers' are addresses."""
+        account = self.account or ""
+        return mask_text(account) if "@" in account else account
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +57,16 @@ class AuditFilter:
     """Which entries are looked at; None asks for any. `since` is within, `until` is beyond."""
 
     operator: str | None = None
+    account: str | None = None
     action: str | None = None
     since: datetime | None = None
     until: datetime | None = None
 
 
 @contextmanager
-def caused_by(*, role: str | None, request_id: str | None) -> Iterator[None]:
-    """Put a role and a request's id on what is recorded inside the block by this thread."""
-    token = _origin.set((role, request_id))
+def caused_by(*, role: str | None, request_id: str | None, session: UUID | None = None) -> Iterator[None]:
+    """Put a role, a request's id and the account behind a session on what this thread records inside the block."""
+    token = _origin.set((role, request_id, session))
     try:
         yield
     finally:
@@ -70,13 +83,20 @@ def record(
     reason: str | None = None,
     count: int | None = None,
     detail: Mapping[str, Any] | None = None,
+    session: UUID | None = None,
+    account: str | None = None,
 ) -> None:
-    """Write a deed down in its own transaction, and one line of the log; addresses in the reason are masked."""
-    role, request_id = _origin.get()
+    """
+    Write a deed down in its own transaction, and one line of the log; addresses in the reason are masked.
+
+    The account is that of the session, of this thread's or the one given, unless it is given itself. No log has it.
+    """
+    role, request_id, of_thread = _origin.get()
     reason = mask_text(reason) if reason else reason
     facts = {"operator": operator, "action": action, "target": target, "reason": reason, "count": count}
     facts |= {"result": result, "role": role, "request_id": request_id}
-    connection.execute(_INSERT, {**facts, "detail": None if detail is None else Jsonb(dict(detail))})
+    who = {"session": session or of_thread, "account": account}
+    connection.execute(_INSERT, {**facts, **who, "detail": None if detail is None else Jsonb(dict(detail))})
     _log.info("audit", extra=facts)
 
 
@@ -84,7 +104,8 @@ def newest(
     connection: Connection, *, limit: int, before: int | None = None, only: AuditFilter = AuditFilter()
 ) -> list[AuditEntry]:
     """Entries that fit, newest first; `before` is the id of the last one of the page before."""
-    asked = {"operator": only.operator, "action": only.action, "since": only.since, "until": only.until}
+    asked: dict[str, Any] = {"operator": only.operator, "account": only.account, "action": only.action}
+    asked |= {"since": only.since, "until": only.until}
     return [AuditEntry(*row) for row in connection.execute(_SELECT, {**asked, "limit": limit, "before": before})]
 
 

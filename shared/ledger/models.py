@@ -702,7 +702,11 @@ class MinuteCount(Base):
 
 
 class Audit(Base):
-    """Append-only: who did what, why, and what came of it. No address is in it."""
+    """
+    Append-only: who did what, why, and what came of it. No address is in it.
+
+    `account` is the operator's at the sign-in provider: two people may have one name there.
+    """
 
     __tablename__ = "audit"
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
@@ -716,6 +720,7 @@ class Audit(Base):
     detail: Mapped[dict[str, Any] | None]
     role: Mapped[str | None]
     request_id: Mapped[str | None]
+    account: Mapped[str | None]
 
     __table_args__ = (
         Index("ix_audit_at", text("at DESC")),
@@ -956,7 +961,10 @@ class Notification(Base):
         Index("ix_notification_batch", "dispatch_batch_id", postgresql_where=text("dispatch_batch_id IS NOT NULL")),
         Index("ix_notification_final", "channel_id", "final_at", postgresql_where=text("final_at IS NOT NULL")),
         Index("ix_notification_dead", "channel_id", "id", postgresql_where=text("status = 'dead_lettered'")),
-        Index("ix_notification_newest", "channel_id", text("id DESC")),
+        Index("ix_notification_newest", "channel_id", text("(-id)")),
+        Index("ix_notification_kind", "channel_id", "kind", text("(-id)")),
+        Index("ix_notification_status", "channel_id", "status", text("(-id)")),
+        Index("ix_notification_finding", "channel_id", "finding_key", postgresql_where=text("finding_key IS NOT NULL")),
     )
 
 

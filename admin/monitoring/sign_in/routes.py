@@ -172,8 +172,7 @@ def _let_in(connection: Connection, name: str, role: Role, *, by: str, person: P
 
 
 def _note(connection: Connection, name: str, *, result: str, reason: str, person: Person | None) -> None:
-    # The subject ties the name, which a provider may let people choose, to one account there.
-    detail = {"subject": person.subject} if person else None
+    account = person.subject if person else None
     audit.record(
-        connection, operator=name, action="sign in", target="pages", result=result, reason=reason, detail=detail
+        connection, operator=name, action="sign in", target="pages", result=result, reason=reason, account=account
     )

@@ -165,7 +165,9 @@ class Sessions:
         if kept is not None:
             with self._ledger.transaction() as connection:
                 if sign_ins.end(connection, kept.id):
-                    audit.record(connection, operator=kept.name, action="sign out", target="pages", result="ok")
+                    audit.record(
+                        connection, operator=kept.name, action="sign out", target="pages", result="ok", session=kept.id
+                    )
 
     def _look(self, session_id: UUID) -> Operator | None:
         """
@@ -224,6 +226,12 @@ class Sessions:
         with self._ledger.transaction() as connection:
             if sign_ins.end(connection, operator.session_id):
                 audit.record(
-                    connection, operator=operator.name, action="sign out", target="pages", result="ended", reason=why
+                    connection,
+                    operator=operator.name,
+                    action="sign out",
+                    target="pages",
+                    result="ended",
+                    reason=why,
+                    session=operator.session_id,
                 )
         return None

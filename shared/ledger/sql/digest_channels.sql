@@ -38,7 +38,7 @@ SELECT id FROM digest_channel WHERE id = %(id)s FOR UPDATE
 -- name: remove_notifications_of_channel
 -- A channel is removed: its notifications, in chunks.
 DELETE FROM notification WHERE id = ANY (
-    SELECT id FROM notification WHERE channel_id = %(id)s ORDER BY id LIMIT %(limit)s
+    SELECT id FROM notification WHERE channel_id = %(id)s ORDER BY -id LIMIT %(limit)s
 )
 
 -- name: remove_digests_of_channel

@@ -7,15 +7,18 @@ for any parameters: both once made a claim of a hundred read the whole send.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, LiteralString
 from uuid import UUID, uuid4
 
 import pytest
 
+from shared.domain.digests import NotificationStatus
 from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
-from shared.ledger import batches, chains, deliveries, proofs
+from shared.ledger import batches, chains, deliveries, notifications, proofs
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection, Ledger
 from tests.integration.ledger.hand import Hand, ended, proved
+from tests.support.digests import make_channel
 from tests.support.factories import MadeSend, make_send
 
 ROWS = 100_000
@@ -26,7 +29,7 @@ TIMES = 14
 
 _PAGES = """
     SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::int FROM pg_statio_user_tables
-    WHERE relname IN ('delivery', 'batch', 'attempt')
+    WHERE relname IN ('delivery', 'batch', 'attempt', 'notification')
 """
 
 
@@ -38,7 +41,7 @@ def big(ledger: Ledger) -> MadeSend:
 
 @contextmanager
 def pages(connection: Connection, found: list[int]) -> Iterator[None]:
-    """Append the pages of the three tables that the block touched."""
+    """Append the pages of these tables that the block touched."""
 
     def so_far() -> int:
         connection.execute("SELECT pg_stat_force_next_flush()")
@@ -164,3 +167,39 @@ def test_the_poison_guard_reads_the_faults_of_its_own_time(ledger: Ledger) -> No
         with pages(connection, found):
             assert not chains.pause_poisoned(connection, send.id, signature="s", most=5, reason="r")
     assert found[0] < 100
+
+
+def test_the_history_of_digests_finds_what_is_rare_without_reading_what_is_not(ledger: Ledger) -> None:
+    busy = make_channel(ledger, "https://example.com/busy", name="busy")
+    quiet = make_channel(ledger, "https://example.com/quiet", name="quiet", tenant="globex")
+    told: LiteralString = (
+        "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, finding_key, occurred_at, status,"
+        " sent_at, final_at, dispatch_batch_id) SELECT %(channel)s, %(kind)s || n, %(kind)s, 's', 'low', %(finding)s,"
+        " now(), %(status)s, CASE WHEN %(status)s = 'sent' THEN now() END, now(), gen_random_uuid()"
+        " FROM generate_series(1, %(count)s) n"
+    )
+    with ledger.autocommit() as connection:
+        for channel, kind, finding, status, count in (
+            (busy, "rare", "image:nginx", "suppressed", 3),
+            (quiet, "update", None, "dead_lettered", 3),
+            (busy, "update", "image:redis", "sent", ROWS),
+        ):
+            given = {"channel": channel, "kind": kind, "finding": finding, "status": status, "count": count}
+            connection.execute(told, given)
+        connection.execute("ANALYZE notification")
+        asked: list[tuple[int, dict[str, Any]]] = [
+            (3, {"kind": "rare"}),
+            (0, {"kind": "none-such"}),
+            (3, {"status": NotificationStatus.SUPPRESSED}),
+            (3, {"status": NotificationStatus.DEAD_LETTERED}),
+            (3, {"finding": "image:nginx"}),
+            (3, {"channel": "quiet"}),
+            (3, {"tenant": "globex"}),
+            (0, {"batch": uuid4()}),
+            (51, {}),
+        ]
+        for count, only in asked:
+            touched: list[int] = []
+            with pages(connection, touched):
+                assert len(notifications.history(connection, limit=51, **only)) == count
+            assert touched[0] < 500, (only, touched)

@@ -112,7 +112,7 @@ def test_the_file_has_what_the_filter_leaves_and_no_formula(browser: Browser, le
     lines = list(csv.reader(io.StringIO(answer.text.removeprefix("\ufeff"))))
     assert lines[0][:4] == ["when", "operator", "role", "action"]
     assert [line[1:] for line in lines[1:]] == [
-        ["kim", "admin", "hold", "provider ches", "", "'=HYPERLINK(1)", "held", "r-1"]
+        ["kim", "admin", "hold", "provider ches", "", "'=HYPERLINK(1)", "held", "r-1", ""]
     ]
     assert "jane.doe" not in browser.get(f"{PATH}.csv").text
 

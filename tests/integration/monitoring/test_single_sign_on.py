@@ -13,6 +13,7 @@ from werkzeug.test import TestResponse
 from shared.ledger.db import Ledger
 from tests.integration.monitoring.conftest import MakeApp
 from tests.support.browser import Browser, text_of
+from tests.support.digests import make_channel
 from tests.support.identity_provider import Claims, IdentityProvider, identity_provider, settings_for
 
 HOME = "/admin/monitoring"
@@ -97,6 +98,43 @@ def test_somebody_with_the_role_comes_back_to_the_page_they_wanted(
     assert len(request["state"]) >= 20
     assert len(request["nonce"]) >= 20
     assert audit(ledger) == [("kim", "sign in", "ok", "single sign-on")]
+
+
+def test_the_audit_tells_two_people_of_one_name_apart(
+    browser: Browser, provider: IdentityProvider, ledger: Ledger
+) -> None:
+    other = Browser(browser.app, role=None)
+    sign_in(browser)
+    provider.person = {**provider.person, "sub": "18"}
+    sign_in(other)
+    make_channel(ledger, "https://example.com/hook")
+    disable = f"{HOME}/digests/channels/ops/disable"
+    browser.post(disable, {"reason": "it moves"})
+    other.post(disable.replace("disable", "enable"))
+    other.post("/admin/sign-out")
+    with ledger.transaction() as connection:
+        rows = connection.execute("SELECT operator, action, account FROM audit ORDER BY id").fetchall()
+    assert rows == [
+        ("kim", "sign in", "17"),
+        ("kim", "sign in", "18"),
+        ("kim", "disable channel", "17"),
+        ("kim", "enable channel", "18"),
+        ("kim", "sign out", "18"),
+    ]
+    only = text_of(browser.get(f"{HOME}/audit?account=18"))
+    assert "kim 18 admin enable channel" in only
+    assert "kim 17" not in only
+
+
+def test_an_account_that_is_an_address_is_shown_masked(
+    browser: Browser, provider: IdentityProvider, ledger: Ledger
+) -> None:
+    provider.person = {**provider.person, "sub": "kim.possible@example.com"}
+    sign_in(browser)
+    for path in (f"{HOME}/audit", f"{HOME}/audit.csv"):
+        page = browser.get(path).text
+        assert "k***@" in page
+        assert "possible" not in page
 
 
 def test_roles_may_come_by_userinfo_alone(browser: Browser, provider: IdentityProvider) -> None:
