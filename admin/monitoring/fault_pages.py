@@ -1,9 +1,15 @@
 """What a person sees instead of a page: not found, not allowed, away, broken. Nothing here needs a store."""
 
-from flask import Response, g, render_template
+from http import HTTPStatus
+from pathlib import PurePosixPath
+
+from flask import Response, current_app, g, render_template, request
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import RoutingException
 
 from admin.errors import ProblemError
 from admin.monitoring.access import who
+from admin.monitoring.sign_in.session import SAFE_METHODS
 from shared.domain.roles import Role
 
 _TITLES = {
@@ -18,7 +24,13 @@ _ROLES = {Role.ADMIN: "may see and do everything", Role.READ: "may see everythin
 
 
 def fault_page(problem: ProblemError) -> Response:
-    """Give the page of a problem."""
+    """
+    Give the page of a problem.
+
+    An address that takes a form and nothing else, opened or loaded again by hand, leads to the page of that form.
+    """
+    if problem.status == HTTPStatus.METHOD_NOT_ALLOWED and request.method in SAFE_METHODS:
+        return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": _page_above()})
     person = who()
     shown = render_template(
         "fault.html",
@@ -28,3 +40,14 @@ def fault_page(problem: ProblemError) -> Response:
         request_id=g.get("request_id", ""),
     )
     return Response(shown, status=problem.status, headers=dict(problem.headers))
+
+
+def _page_above() -> str:
+    routes = current_app.create_url_adapter(request)
+    for path in map(str, PurePosixPath(request.path).parents):
+        try:
+            if routes is not None and routes.match(path, method="GET"):
+                return path
+        except (HTTPException, RoutingException):
+            continue
+    return "/admin"

@@ -73,6 +73,27 @@ def test_each_route_lets_in_whom_it_should_and_nobody_else(app: Flask, ledger: L
     assert (Need.READING, "GET", "reader") in tried
 
 
+def test_every_address_can_be_opened_and_loaded_again(app: Flask) -> None:
+    """One that takes a form alone leads to the page of the form; what is not there says so."""
+    browser = Browser(app)
+    opened = {rule.rule for rule, method, _ in page_rules(app) if method == "GET"}
+    forms = 0
+    for rule, _, path in page_rules(app):
+        if path == SIGN_OUT:
+            continue
+        answer = browser.get(path)
+        place = f"GET {path} → {answer.status_code}"
+        assert answer.status_code not in {405, 500}, place
+        if rule.rule not in opened:
+            forms += 1
+            assert answer.status_code == 303, place
+            assert browser.get(answer.location).status_code != 405, place
+        answer.close()
+    assert forms > 3
+    assert browser.get(SIGN_OUT, follow=True).status_code == 200
+    assert browser.get("/admin/monitoring/digests/run", Accept="*/*").status_code == 405  # a script is told
+
+
 def test_what_is_not_there_is_told_only_to_who_is_signed_in(app: Flask) -> None:
     assert Browser(app, role=None).get("/admin/no-such-page").status_code == 302
     answer = Browser(app).get("/admin/no-such-page")
