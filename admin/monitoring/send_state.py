@@ -29,14 +29,23 @@ class Pill:
     parts: tuple[str, ...]
     kind: str
     always: bool = True
+    #: Whether its recipients are those that a person gave up; None where that makes no difference.
+    discarded: bool | None = None
 
 
 #: In the order of the bar, what is good first.
 PILLS = (
     Pill("sent", "Sent", frozenset({_S.SENT}), ("sent",), "ok"),
     Pill("retrying", "Retrying", frozenset({_S.RETRYING}), ("retrying",), "warn"),
-    Pill("failed", "Failed", frozenset({_S.FAILED, _S.DEAD_LETTERED}), ("failed", "dead_lettered"), "bad"),
-    Pill("unsure", "Unsure", frozenset({_S.UNSURE}), ("unsure", "proving"), "warn"),
+    Pill(
+        "failed",
+        "Failed",
+        frozenset({_S.FAILED, _S.DEAD_LETTERED}),
+        ("failed", "dead_lettered"),
+        "bad",
+        discarded=False,
+    ),
+    Pill("unsure", "Unsure", frozenset({_S.UNSURE}), ("unsure", "proving"), "warn", discarded=False),
     Pill("waiting", "Waiting", frozenset({_S.OWED, _S.SENDING}), ("waiting", "sending"), "off"),
     Pill(
         "stopped",
@@ -46,8 +55,19 @@ PILLS = (
         "off",
         always=False,
     ),
+    Pill(
+        "discarded",
+        "Discarded",
+        frozenset({_S.FAILED, _S.DEAD_LETTERED, _S.UNSURE}),
+        ("discarded",),
+        "off",
+        always=False,
+        discarded=True,
+    ),
 )
 STATUSES = {"all": frozenset(DeliveryStatus), **{pill.key: pill.statuses for pill in PILLS}}
+#: Of each filter, whether its recipients were discarded; None: both.
+DISCARDED = {"all": None, **{pill.key: pill.discarded for pill in PILLS}}
 
 _OVER = {SendStatus.COMPLETED: Doing("completed", "ok"), SendStatus.CANCELLED: Doing("cancelled", "off")}
 

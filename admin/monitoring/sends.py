@@ -15,7 +15,7 @@ from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
 from admin.monitoring.reason import given_reason
-from admin.monitoring.send_state import STATUSES, events, figures, has_any, may_do
+from admin.monitoring.send_state import DISCARDED, STATUSES, events, figures, has_any, may_do
 from admin.monitoring.snapshot_cache import outdate
 from shared.domain.idn import readable
 from shared.domain.ids import IdError, delivery_id, parse_send_id
@@ -88,7 +88,14 @@ def send_detail(send_id: str) -> str:
     if has_any(send, wanted):
         statuses = STATUSES[wanted]
         with services().reading.transaction() as connection:
-            found = send_page.recipients(connection, send.id, statuses=statuses, after=after, limit=_PAGE_SIZE + 1)
+            found = send_page.recipients(
+                connection,
+                send.id,
+                statuses=statuses,
+                discarded=DISCARDED[wanted],
+                after=after,
+                limit=_PAGE_SIZE + 1,
+            )
     return page(
         "send",
         "monitoring/send.html",
@@ -256,14 +263,21 @@ def _word(send: ShownSend, each: Recipient) -> str:
         if send.status is SendStatus.CANCELLED:
             return "being cancelled"
         return "waiting"
-    return each.status.value.replace("_", "-")
+    return each.status.value.replace("_", "-") + (", discarded" if each.is_discarded else "")
 
 
 def _cells(send: ShownSend, wanted: str) -> Iterator[tuple[Cell, ...]]:
     after = 0
     for _ in range(0, MAX_ROWS + 1, _CHUNK):
         with services().reading.transaction() as connection:
-            found = send_page.recipients(connection, send.id, statuses=STATUSES[wanted], after=after, limit=_CHUNK)
+            found = send_page.recipients(
+                connection,
+                send.id,
+                statuses=STATUSES[wanted],
+                discarded=DISCARDED[wanted],
+                after=after,
+                limit=_CHUNK,
+            )
         for each in found:
             after = each.row_no
             yield (

@@ -64,7 +64,12 @@ class ChannelBooks:
 
     @classmethod
     def read(cls, accepted: int, counts: Mapping[str, Any]) -> Self:
-        """From the ledger's JSON; what it does not name is 0."""
+        """
+        From the ledger's JSON; what it does not name is 0.
+
+        What was discarded is counted in its state too (`discarded_failed` and so on), or was taken out of that
+        already when retention wrote the totals down (`discarded`).
+        """
         known = {field.name for field in fields(cls)} - {"accepted", "next_at", "discarded"}
         next_at = counts.get("next_at")
         read = {name: int(count) for name, count in counts.items() if name in known}
@@ -72,7 +77,7 @@ class ChannelBooks:
         return cls(
             accepted=accepted,
             next_at=datetime.fromisoformat(next_at) if next_at else None,
-            discarded=sum(given_up.values()),
+            discarded=sum(given_up.values()) + int(counts.get("discarded", 0)),
             **read | {name: read[name] - count for name, count in given_up.items() if count},
         )
 

@@ -86,6 +86,7 @@ class Recipient:
     receipt_status: str | None
     last_error: str | None
     proving: bool
+    is_discarded: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +176,17 @@ def page(connection: Connection, *, only_open: bool, before: UUID, limit: int) -
 
 
 def recipients(
-    connection: Connection, send_id: UUID, *, statuses: Collection[DeliveryStatus], after: int, limit: int
+    connection: Connection,
+    send_id: UUID,
+    *,
+    statuses: Collection[DeliveryStatus],
+    discarded: bool | None = None,
+    after: int,
+    limit: int,
 ) -> list[Recipient]:
-    """Deliveries in some states, by row number above `after`."""
+    """Deliveries in some states, by row number above `after`; `discarded` ones or others alone where it says so."""
     parameters = {
+        "discarded": discarded,
         "send_id": send_id,
         "statuses": sorted(status.value for status in statuses),
         "after": after,

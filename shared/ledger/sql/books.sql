@@ -16,6 +16,7 @@ SELECT s.mode, a.key AS channel, s.status, sum(a.value::bigint)::bigint AS accep
            'cancelled', coalesce(sum(coalesce(c.cancelled, (s.settled_counts -> a.key ->> 'cancelled')::bigint)), 0),
            'expired', coalesce(sum(coalesce(c.expired, (s.settled_counts -> a.key ->> 'expired')::bigint)), 0),
            'later', coalesce(sum(c.later), 0),
+           'discarded', coalesce(sum(CASE WHEN c.sent IS NULL THEN (s.settled_counts -> a.key ->> 'discarded')::bigint END), 0),
            'discarded_failed', coalesce(sum(g.failed), 0),
            'discarded_dead_lettered', coalesce(sum(g.dead_lettered), 0),
            'discarded_unsure', coalesce(sum(g.unsure), 0)) AS counts
@@ -41,7 +42,8 @@ LEFT JOIN LATERAL (
     SELECT count(*) FILTER (WHERE f.status = 'failed') AS failed,
            count(*) FILTER (WHERE f.status = 'dead_lettered') AS dead_lettered,
            count(*) FILTER (WHERE f.status = 'unsure') AS unsure
-    FROM failure f WHERE f.send_id = s.id AND f.channel = a.key AND f.discarded_at IS NOT NULL
+    FROM failure f
+    WHERE f.send_id = s.id AND f.channel = a.key AND f.discarded_at IS NOT NULL AND s.forgotten_at IS NULL
 ) AS g ON true
 WHERE %(send_id)s::uuid IS NULL OR s.id = %(send_id)s
 GROUP BY s.mode, a.key, s.status

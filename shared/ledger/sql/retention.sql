@@ -52,8 +52,8 @@ LIMIT %(limit)s
 SELECT id FROM send WHERE id = %(send_id)s FOR NO KEY UPDATE
 
 -- name: begin_forgetting_send
--- Its batches' counts are written down as its totals for good, in the transaction that removes the batches: the books
--- balance at every moment. The send is locked. Guards: it is still finished (a person may have requeued something), and
+-- Its batches' counts are written down as its totals for good, what was discarded in a column of its own, in the
+-- transaction that removes the batches: the books balance at every moment. The send is locked. Guards: it is still finished (a person may have requeued something), and
 -- nothing is unsure but what was discarded.
 UPDATE send s
 SET forgotten_at = now(), settled_counts = coalesce(books.counts, s.settled_counts)
@@ -62,10 +62,21 @@ CROSS JOIN LATERAL (
     SELECT jsonb_object_agg(per.channel, per.counts) AS counts
     FROM (
         SELECT b.channel, jsonb_build_object(
-            'sent', sum(b.sent), 'failed', sum(b.failed), 'dead_lettered', sum(b.dead_lettered),
-            'unsure', sum(b.unsure), 'suppressed', sum(b.suppressed), 'cancelled', sum(b.cancelled),
-            'expired', sum(b.expired)) AS counts
-        FROM batch b WHERE b.send_id = this.id GROUP BY b.channel
+            'sent', b.sent, 'failed', b.failed - f.failed, 'dead_lettered', b.dead_lettered - f.dead_lettered,
+            'unsure', b.unsure - f.unsure, 'suppressed', b.suppressed, 'cancelled', b.cancelled,
+            'expired', b.expired, 'discarded', f.failed + f.dead_lettered + f.unsure) AS counts
+        FROM (
+            SELECT channel, sum(sent) AS sent, sum(failed) AS failed, sum(dead_lettered) AS dead_lettered,
+                   sum(unsure) AS unsure, sum(suppressed) AS suppressed, sum(cancelled) AS cancelled,
+                   sum(expired) AS expired
+            FROM batch WHERE batch.send_id = this.id GROUP BY channel
+        ) AS b
+        CROSS JOIN LATERAL (
+            SELECT count(*) FILTER (WHERE status = 'failed') AS failed,
+                   count(*) FILTER (WHERE status = 'dead_lettered') AS dead_lettered,
+                   count(*) FILTER (WHERE status = 'unsure') AS unsure
+            FROM failure WHERE failure.send_id = this.id AND failure.channel = b.channel AND discarded_at IS NOT NULL
+        ) AS f
     ) AS per
 ) AS books
 WHERE s.id = this.id AND s.status IN ('completed', 'cancelled') AND s.settled_counts IS NOT NULL

@@ -11,7 +11,13 @@ SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.co
                    'waiting', sum(owed), 'sending', sum(sending), 'retrying', sum(retrying), 'proving', sum(proving),
                    'sent', sum(sent), 'failed', sum(failed), 'dead_lettered', sum(dead_lettered),
                    'unsure', sum(unsure - proving), 'suppressed', sum(suppressed), 'cancelled', sum(cancelled),
-                   'expired', sum(expired)) AS counts
+                   'expired', sum(expired)) || (
+                   SELECT jsonb_build_object(
+                       'discarded_failed', count(*) FILTER (WHERE f.status = 'failed'),
+                       'discarded_dead_lettered', count(*) FILTER (WHERE f.status = 'dead_lettered'),
+                       'discarded_unsure', count(*) FILTER (WHERE f.status = 'unsure'))
+                   FROM failure f
+                   WHERE f.send_id = s.id AND f.channel = batch.channel AND f.discarded_at IS NOT NULL) AS counts
                FROM batch WHERE batch.send_id = s.id GROUP BY channel
            ) AS per
        )
@@ -33,15 +39,22 @@ WHERE s.id < %(before)s AND s.status IN ('pending', 'queued', 'scheduled', 'send
 ORDER BY s.id DESC LIMIT %(limit)s
 
 -- name: select_recipients
--- Deliveries of a send in some states, by row number after a keyset cursor. The batches' counts say where there are
--- any: no index names a delivery's status.
+-- Deliveries of a send in some states, by row number after a keyset cursor; those that were discarded, those that were
+-- not, or both. The batches' counts say where there are any: no index names a delivery's status.
 SELECT d.row_no, d.channel, d.status, d.address, d.reference, d.attempt_count, d.next_attempt_at, d.last_attempt_at,
-       d.settled_at, d.provider, d.receipt_status, d.last_error, d.prove_at IS NOT NULL
+       d.settled_at, d.provider, d.receipt_status, d.last_error, d.prove_at IS NOT NULL, d.is_discarded
 FROM batch b
 CROSS JOIN LATERAL (
-    SELECT * FROM delivery
+    SELECT delivery.*, f.is_discarded FROM delivery
+    CROSS JOIN LATERAL (
+        SELECT delivery.status IN ('failed', 'dead_lettered', 'unsure')
+               AND EXISTS (SELECT 1 FROM failure
+                           WHERE failure.send_id = delivery.send_id AND failure.row_no = delivery.row_no
+                             AND failure.discarded_at IS NOT NULL) AS is_discarded
+    ) AS f
     WHERE delivery.send_id = b.send_id AND delivery.row_no BETWEEN greatest(b.first_row, %(after)s + 1) AND b.last_row
       AND delivery.status = ANY (%(statuses)s::text[])
+      AND (%(discarded)s::bool IS NULL OR f.is_discarded = %(discarded)s)
     ORDER BY delivery.row_no
 ) AS d
 WHERE b.send_id = %(send_id)s AND b.last_row > %(after)s

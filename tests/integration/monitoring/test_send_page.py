@@ -7,6 +7,7 @@ import pytest
 from flask import Flask
 
 from shared.domain.ids import delivery_id
+from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.roles import Role
 from shared.domain.states import SendStatus
 from shared.ledger.db import Ledger
@@ -14,7 +15,9 @@ from tests.integration.ledger.hand import Hand
 from tests.integration.monitoring.conftest import MakeApp
 from tests.support.browser import Browser, text_of
 from tests.support.factories import MadeSend, make_send, send_status
+from tests.support.failing import make_failures
 from tests.support.ledger_rows import put_rows, put_send, scalar
+from tests.support.requeuing import finish, plan
 
 SENDING = SendStatus.SENDING
 
@@ -180,6 +183,21 @@ def test_a_send_whose_recipients_are_gone_keeps_its_totals(browser: Browser, led
     text = text_of(browser.get(address(send)))
     assert "Sent 40" in text
     assert "The recipients were removed." in text
+
+
+def test_what_was_discarded_has_a_pill_of_its_own(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=3)
+    plan(ledger, FailureFilter(ids=((send.id, 2),)), kind=OperationKind.DISCARD)
+    finish(ledger)
+    text = text_of(browser.get(address(send)))
+    assert "Failed 2" in text
+    assert "Discarded 1" in text
+    shown = {key: browser.get(address(send, f"?show={key}")).text for key in ("failed", "discarded", "all")}
+    rows = {key: re.findall(rf"/failures/{send.id}\.(\d+)", page) for key, page in shown.items()}
+    assert rows == {"failed": ["1", "3"], "discarded": ["2"], "all": ["1", "2", "3"]}
+    assert "dead-lettered, discarded" in shown["all"]
+    file = browser.get(address(send, "/recipients.csv?show=discarded")).text.splitlines()
+    assert [line.split(",")[0].rpartition(".")[2] for line in file[1:]] == ["2"]
 
 
 def test_the_list_shows_the_newest_first_page_by_page(browser: Browser, ledger: Ledger) -> None:
