@@ -43,6 +43,8 @@ class SnapshotCache:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        #: This process's, which builds one at a time.
+        self._token = uuid4().hex
         names = (keys.SNAPSHOT, keys.SNAPSHOT_BUILD)
         self._keys = [key.name(services.settings.redis_namespace) for key in names]
         self._lock = threading.Lock()
@@ -93,13 +95,12 @@ class SnapshotCache:
             refreshed.set()
 
     def _look_or_build(self) -> None:
-        token = uuid4().hex
         until = time.monotonic() + LONGEST_BUILD_S
         while True:
             began = time.monotonic()
             try:
                 text, state, left_ms = self._services.link.run(
-                    _LOOK, keys=self._keys, args=(token, round(LONGEST_BUILD_S * 1000))
+                    _LOOK, keys=self._keys, args=(self._token, round(LONGEST_BUILD_S * 1000))
                 )
             except RedisUnavailable:
                 self._note(build(self._services, self._last()), shared=False, fresh_until=began + FRESH_S)
@@ -107,7 +108,7 @@ class SnapshotCache:
             found = json.loads(text) if text else None
             if state == "yours":
                 document = build(self._services, self._newest(found))
-                self._note(document, shared=self._share(token, document, began), fresh_until=began + FRESH_S)
+                self._note(document, shared=self._share(document, began), fresh_until=began + FRESH_S)
                 return
             if found and (state == "done" or not self._is_newer_than(found)):
                 fresh_s = max(left_ms, 0) / 1000 if state == "done" else _LOOK_AGAIN_S
@@ -117,9 +118,9 @@ class SnapshotCache:
                 return
             threading.Event().wait(_LOOK_AGAIN_S)
 
-    def _share(self, token: str, document: dict[str, Any], began: float) -> bool:
+    def _share(self, document: dict[str, Any], began: float) -> bool:
         left_ms = max(1, round((FRESH_S - (time.monotonic() - began)) * 1000))
-        args = (token, json.dumps(document), LAST_GOOD_S * 1000, left_ms)
+        args = (self._token, json.dumps(document), LAST_GOOD_S * 1000, left_ms)
         try:
             return bool(self._services.link.run(_STORE, keys=self._keys, args=args))
         except RedisUnavailable:

@@ -13,6 +13,7 @@ from jinja2 import ChoiceLoader, DictLoader
 from admin.monitoring import panels, snapshot
 from admin.monitoring.panels import Panel
 from admin.monitoring.snapshot import Section, Sources
+from shared.coordination.redis import RedisLink, Script
 from shared.domain.roles import Role
 from shared.settings import Settings
 from tests.integration.api.conftest import app, make_app, settings, unused_port
@@ -126,3 +127,13 @@ def test_a_panel_is_rendered_once_for_all_who_may_do_the_same(app: Flask, add_se
     panels.PAGES.pop("two")
     assert len(set(shown["personal"])) == 4
     assert shown["shared"][0] == shown["shared"][1] == shown["shared"][2] != shown["shared"][3]
+
+
+def test_who_never_heard_that_it_is_to_build_is_told_again_and_nobody_else(redis_url: str) -> None:
+    """A Redis that hung answers late what was asked: its asker has long given up, and would keep all others waiting."""
+    link, look_script = RedisLink(redis_url), Script("snapshot_look")
+    states = [
+        link.run(look_script, keys=["document", "build"], args=(token, 8000))[1] for token in ("ours", "ours", "theirs")
+    ]
+    link.close()
+    assert states == ["yours", "yours", "building"]
