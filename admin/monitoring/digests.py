@@ -20,6 +20,7 @@ from shared.ledger.digest_runs import DigestRun
 
 _MESSAGES = 10
 ACTIONS = ("test", "enable", "disable")
+NO_WORKER_TOLD = "Redis does not answer: no worker can be told."
 #: Word and shape of each state of a message.
 MESSAGE_STATES = {
     "calling": ("in a call", "busy"),
@@ -51,6 +52,16 @@ def _is_open(view: View) -> bool:
 
 add_page("digests", Panel("digest_channels", "Channels", ("digests",)), tab="Overview")
 add_page("digest_run", Panel("digest_run", "Result", context=_run), tab="Overview", is_busy=_is_open)
+
+
+def no_worker_told(view: View) -> str:
+    """Why no worker can be asked for anything just now; empty where one can."""
+    return NO_WORKER_TOLD if view.snapshot.is_away("redis") else ""
+
+
+@pages.app_context_processor
+def _words() -> dict[str, object]:
+    return {"no_worker_told": no_worker_told}
 
 
 @pages.get("/digests")
@@ -118,7 +129,7 @@ def _ask_worker(channel: DigestChannel | None) -> AnyResponse:
         with services().ledger.transaction() as connection:
             given_up = digest_runs.give_up(connection, run_id)
         if given_up:
-            flash("Redis does not answer: no worker can be told. Nothing was done.", "error")
+            flash(f"{NO_WORKER_TOLD} Nothing was done.", "error")
             return redirect(url_for("monitoring.digest_page"), code=HTTPStatus.SEE_OTHER)
     return redirect(url_for("monitoring.digest_run_page", run_id=run_id), code=HTTPStatus.SEE_OTHER)
 

@@ -261,9 +261,24 @@ def test_a_test_is_asked_of_a_worker_and_its_answer_shown(
     assert (entry.action, entry.target, entry.operator) == ("test channel", "digest channel ops", "kim")
 
 
+def test_what_needs_a_worker_is_shut_while_redis_is_away_and_says_why(
+    make_app: MakeApp, redis_url: str, told: int
+) -> None:
+    why = 'title="Redis does not answer: no worker can be told."'
+    away, there = (Browser(make_app(**given)).get(PATH).text for given in ({}, {"redis_url": redis_url}))
+    assert f'type="submit" disabled {why}>Tell what is due now' in away
+    assert re.search(f'aria-disabled="true"[^>]+{why}>Send a test', away)
+    assert why not in there
+    for page in (away, there):
+        assert 'aria-label="Disable ops"' in page  # the ledger is all it needs
+    assert ">Test ops</button>" in Browser(make_app()).get(f"{PATH}/channels/ops/test").text
+    assert "no worker can be told" in text_of(Browser(make_app()).get(f"{PATH}/channels/ops/test"))
+
+
 def test_without_redis_nothing_is_asked_of_anybody(browser: Browser, told: int, ledger: Ledger) -> None:
     for path in ("run", "channels/ops/test"):
-        assert "Redis does not answer" in browser.post(f"{PATH}/{path}", {}, follow=True).text
+        said = text_of(browser.post(f"{PATH}/{path}", {}, follow=True))
+        assert "Redis does not answer: no worker can be told. Nothing was done." in said
     with ledger.transaction() as connection:
         ids = [row[0] for row in connection.execute("SELECT id FROM digest_run").fetchall()]
         assert len(ids) == 2
