@@ -145,6 +145,7 @@ def register(app: Flask, as_page: Callable[[ProblemError], Response] | None = No
     app.extensions[_AS_PAGE] = as_page
     app.register_error_handler(ProblemError, answer_for)
     app.register_error_handler(HTTPException, _from_http_exception)
-    for lost in (psycopg.OperationalError, PoolTimeout, PoolClosed, OperationalError, NoConnectionInTime):
+    read_only = psycopg.errors.ReadOnlySqlTransaction
+    for lost in (psycopg.OperationalError, read_only, PoolTimeout, PoolClosed, OperationalError, NoConnectionInTime):
         app.register_error_handler(lost, _from_lost_database)
     app.register_error_handler(Exception, _from_bug)

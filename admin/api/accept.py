@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import IO
 from uuid import UUID, uuid4
 
-import psycopg
 import redis
 
 from admin.api.faults import Faults
@@ -28,6 +27,7 @@ from shared.domain.ids import new_send_id
 from shared.domain.states import Channel, Lane, Mode, SendStatus
 from shared.ledger import acceptance, idempotency
 from shared.ledger.acceptance import AcceptedRow, ChannelRows, Submission
+from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.idempotency import Claim
 from shared.ledger.tenants import Caller
 
@@ -58,8 +58,8 @@ def accept(
     """
     Accept a submission and return once it is owed.
 
-    Raises: ProblemError; psycopg.OperationalError when Postgres is away, in which case it may be owed all the same
-    if the connection broke during the commit (that is what Idempotency-Key is for).
+    Raises: ProblemError; one of POSTGRES_AWAY when Postgres is away, in which case it may be owed all the same if the
+    connection broke during the commit (that is what Idempotency-Key is for).
     """
     templates = 6 * 3 * services.settings.template_max_bytes  # three, every character written as an escape
     outline = _outline(file, fingerprint=key is not None, max_header_chars=MAX_HEADER_CHARS + templates)
@@ -110,7 +110,7 @@ def _release(services: Services, claim: Claim) -> None:
     try:
         with services.ledger.transaction() as connection:
             idempotency.release(connection, claim)
-    except psycopg.OperationalError as error:
+    except POSTGRES_AWAY as error:
         # The claim ends by itself; what is being raised says more than this would.
         _log.warning("idempotency_key_kept", extra={"error": type(error).__name__})
 

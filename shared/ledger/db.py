@@ -47,8 +47,20 @@ _WAIT_INTERVAL_S = 0.1
 _SESSION = "-c timezone=UTC -c jit=off -c enable_hashjoin=off -c enable_mergejoin=off"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-#: Postgres is away, restarting or shedding us; what was asked may or may not have been done.
-POSTGRES_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+#: Postgres is away, restarting, read-only (a failover, maintenance) or shedding us; what was asked may or may not have
+#: been done. The driver counts the last two among its InternalErrors.
+POSTGRES_AWAY = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    PoolTimeout,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+
+
+#: A row, or what was to become of it, breaks a rule of the ledger: a fault of ours, or a hand. It must keep no other
+#: row from its turn.
+ROW_BROKEN = (psycopg.DataError, psycopg.IntegrityError)
 
 
 def conninfo(url: str) -> str:

@@ -24,7 +24,7 @@ from shared.domain.states import Channel, DeliveryStatus, Mode
 from shared.jobs import Jobs, QueueName
 from shared.ledger import batches, books, chains, deliveries, providers, recovery
 from shared.ledger.batches import HUNG, NOBODY, AbandonedBatch
-from shared.ledger.db import POSTGRES_AWAY, Connection, Ledger
+from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN, Connection, Ledger
 from shared.ledger.recovery import StuckBatch, T, Verdict
 from shared.recovery.fan_out import FanOuts
 from shared.recovery.passes import RunningPass, kind_of_work, only_pass
@@ -252,7 +252,7 @@ class Reconciler:
             with self._ledger.transaction() as connection:
                 for batch in sorted(chunk, key=lambda batch: (batch.send_id, batch.batch_no)):
                     change(connection, batch, running)
-        except (psycopg.DataError, psycopg.IntegrityError):
+        except ROW_BROKEN:
             running.counts = before
             if len(chunk) > 1:
                 for batch in chunk:

@@ -142,3 +142,16 @@ def scalar(ledger: Ledger, query: str, *parameters: Any) -> Any:
         row = connection.execute(query, list(parameters)).fetchone()
     assert row is not None
     return row[0]
+
+
+def break_rows(ledger: Ledger, send_id: UUID) -> None:
+    """From here on no delivery of the send can change its state: as if its rows broke a rule of the ledger."""
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'broken' USING ERRCODE = 'check_violation'; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER refuse BEFORE UPDATE ON delivery FOR EACH ROW"
+            f" WHEN (OLD.send_id = '{send_id}' AND NEW.status <> OLD.status) EXECUTE FUNCTION refuse()"
+        )

@@ -8,9 +8,10 @@ that is lost, late or doubled changes nothing.
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
+from uuid import UUID
 
 import dramatiq
 import psycopg
@@ -22,7 +23,7 @@ from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import DeliveryStatus
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
 from shared.ledger import batches, chains, operations, recovery
-from shared.ledger.db import POSTGRES_AWAY
+from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN
 from shared.recovery.fan_out import FanOuts
 from shared.recovery.holds import Holds
 from shared.recovery.passes import as_json, kind_of_work, no_counts
@@ -117,7 +118,9 @@ class DueWork:
         looks = first_looks_s(self._runtime.settings)
         with self._runtime.ledger.autocommit() as connection:
             for batch in batches.find_abandoned(connection, limit=_PER_TICK):
-                parked = batches.free_abandoned(connection, batch, first_look_s=looks)
+                parked: int | None = None
+                with _alone("free_abandoned", batch.send_id):
+                    parked = batches.free_abandoned(connection, batch, first_look_s=looks)
                 if parked is not None:
                     counts = self._counts[kind_of_work(batch.lane)]
                     counts.found += 1
@@ -135,7 +138,7 @@ class DueWork:
         if stopped:
             self._runtime.doorbell.ring("sends", "channels")
         for send_id, status in stopped:
-            with self._runtime.ledger.transaction() as connection:
+            with _alone("sweep_stopped", send_id), self._runtime.ledger.transaction() as connection:
                 if status is DeliveryStatus.EXPIRED:
                     batches.begin_expired(connection, send_id)
                 batches.sweep(connection, send_id=send_id, status=status, limit=_SWEEP_BATCHES)
@@ -167,6 +170,15 @@ class DueWork:
                 self._jobs.periodic(JobName.OPERATE, slot=0)
             except redis.RedisError as error:
                 _log.warning("operation_not_enqueued", extra={"error": type(error).__name__})
+
+
+@contextmanager
+def _alone(step: str, send_id: UUID) -> Iterator[None]:
+    """One send that breaks a constraint is logged, and keeps no other from this step."""
+    try:
+        yield
+    except ROW_BROKEN:
+        _log.exception("due_work_step_broken", extra={"step": step, "send_id": str(send_id)})
 
 
 def register(broker: Broker, runtime: Runtime) -> None:

@@ -64,8 +64,10 @@ class WorkerLease:
             try:
                 registered = self._renew(registered=registered)
                 self._until = asked + self._lease_s
-            except POSTGRES_AWAY as error:
-                _log.warning("lease_not_renewed", extra={"worker": str(self.worker), "error": type(error).__name__})
+            except Exception as error:  # noqa: BLE001
+                # A thread's border: whatever it was, a process that stopped renewing would never hold anything again.
+                extra = {"worker": str(self.worker), "error": type(error).__name__}
+                _log.warning("lease_not_renewed", exc_info=not isinstance(error, POSTGRES_AWAY), extra=extra)
             self._stop.wait(self._renew_s if registered else min(1.0, self._renew_s))
 
     def _renew(self, *, registered: bool) -> bool:

@@ -15,7 +15,7 @@ from tests.integration.workers.ches import calls
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess, make_settings
 from tests.support.factories import counts, make_send, send_status
-from tests.support.ledger_rows import put_rows, put_send, scalar
+from tests.support.ledger_rows import break_rows, put_rows, put_send, scalar
 from tests.support.scripted_http import ScriptedHttp
 
 SENDING = SendStatus.SENDING
@@ -241,6 +241,32 @@ def test_a_cancelled_send_is_swept_and_closed(ledger: Ledger, worker: InProcess)
     worker.tick()
     assert counts(ledger, send.id) == {"cancelled": 60}
     assert scalar(ledger, "SELECT settled_counts->'email'->'cancelled' FROM send") == 60
+
+
+def test_a_dead_workers_batch_that_is_broken_keeps_no_other_from_being_freed(ledger: Ledger, worker: InProcess) -> None:
+    broken, whole = (make_send(ledger, count=2, status=SENDING) for _ in range(2))
+    with ledger.autocommit() as connection:
+        for send in (broken, whole):
+            put_rows(ledger, send.id, [1], "sending")
+            connection.execute(
+                "UPDATE batch SET holder = gen_random_uuid(), chain_no = 0, leased_at = now() WHERE send_id = %s",
+                [send.id],
+            )
+    break_rows(ledger, broken.id)
+    worker.tick()
+    assert [counts(ledger, send.id) for send in (broken, whole)] == [
+        {"owed": 1, "sending": 1},
+        {"owed": 1, "unsure": 1},
+    ]
+
+
+def test_a_send_that_cannot_be_swept_keeps_no_other_from_its_turn(ledger: Ledger, worker: InProcess) -> None:
+    broken, whole = (make_send(ledger, count=2) for _ in range(2))
+    for send in (broken, whole):
+        put_send(ledger, send.id, SendStatus.CANCELLED)
+    break_rows(ledger, broken.id)
+    worker.tick()
+    assert [counts(ledger, send.id) for send in (broken, whole)] == [{"owed": 2}, {"cancelled": 2}]
 
 
 @pytest.mark.parametrize("status", [SendStatus.PENDING, SendStatus.QUEUED, SendStatus.SCHEDULED, SendStatus.PAUSED])
