@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-import psycopg
-
 from shared.coordination.circuit import Probe
 from shared.coordination.guard import Entered
 from shared.domain.masking import mask_text
@@ -33,7 +31,7 @@ from shared.domain.signature import FailureSignature, failure_signature
 from shared.domain.states import DeliveryStatus
 from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import SendContent
-from shared.ledger.db import POSTGRES_AWAY, Connection, together
+from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN, Connection, together
 from shared.ledger.deliveries import Claim, ClaimedDelivery, Result
 from workers.actors.render import Render, RenderError
 from workers.actors.senders import Sender
@@ -107,6 +105,7 @@ class Window:
                 # One row that cannot be rendered, by whatever mistake of ours, must not keep the others.
                 detail = str(error) if isinstance(error, RenderError) else type(error).__name__
                 self._settle(row, Permanent(Scope.MESSAGE, "render_failed", detail), called=False)
+        self._give_back_spare_slots(len(calls))
         if not self.runtime.lease.holds(self.worker):
             # Somebody else may hold these rows by now: the last look before the first byte.
             for row in calls:
@@ -114,6 +113,12 @@ class Window:
         else:
             self._call(calls, messages)
         self._record_all()
+
+    def _give_back_spare_slots(self, calls: int) -> None:
+        """Fewer rows were due than calls allowed: a send to one must not keep the whole cap for as long as it takes."""
+        spare = self.entered.slots - calls
+        if spare > 0:
+            self.sender.guards.report(self.entered, ended=spare)
 
     def _call(self, rows: Sequence[ClaimedDelivery], messages: Sequence[Message]) -> None:
         self._calling = True
@@ -301,7 +306,7 @@ class Window:
         the first call everything is given back as it was.
         Rows that were recorded in time are no longer under the claim, and stay as they are.
         """
-        with suppress(psycopg.DataError, psycopg.IntegrityError):
+        with suppress(*ROW_BROKEN):
             late = self._write(connection, self._results)
             self._record_above(connection, self._results, late)
         self._results = []

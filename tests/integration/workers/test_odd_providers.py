@@ -1,16 +1,19 @@
 """Providers that answer oddly, or at an odd moment."""
 
 import json
+from threading import Event, Thread
 
 import pytest
 
-from shared.domain.states import SendStatus
+from shared.domain.states import Lane, SendStatus
 from shared.ledger.db import Ledger
-from tests.integration.workers.ches import calls, refused, serve
+from tests.integration.workers.ches import calls, refused, serve, taken
+from tests.integration.workers.conftest import MakeWorker, ches_settings
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import counts, make_send, send_status
 from tests.support.ledger_rows import delivery, put_rows, scalar
-from tests.support.scripted_http import RESET, ScriptedHttp, answer
+from tests.support.scripted_http import RESET, Received, ScriptedHttp, Step, answer
+from tests.support.waiting import wait_until
 
 SENDING = SendStatus.SENDING
 
@@ -76,3 +79,27 @@ def test_a_provider_that_says_when_it_will_be_back_is_not_asked_before(
     ches.run(send)
     waits_s = scalar(ledger, "SELECT extract(epoch FROM next_attempt_at - now())::float8 FROM delivery")
     assert waits_s == pytest.approx(1_890, abs=95)
+
+
+def test_a_call_that_hangs_holds_one_slot_of_the_cap_and_nobody_else(
+    ledger: Ledger, make_worker: MakeWorker, provider: ScriptedHttp
+) -> None:
+    let_go = Event()
+
+    def hangs(request: Received) -> Step:
+        let_go.wait(15)
+        return taken(request)
+
+    two = {**ches_settings(provider), "ches_max_concurrent_requests": 2}
+    first, second = make_worker(**two), make_worker(**two)
+    serve(provider, {"hangs": hangs})
+    hanging = make_send(ledger, addresses=["hangs@example.com"], lane=Lane.SINGLE, status=SENDING)
+    others = make_send(ledger, count=10, lane=Lane.SINGLE, status=SENDING)
+    working = Thread(target=first.run, args=[hanging])
+    working.start()
+    wait_until(lambda: calls(provider)["hangs@example.com"])
+    second.run(others)
+    assert [counts(ledger, send.id) for send in (hanging, others)] == [{"sending": 1}, {"sent": 10}]
+    let_go.set()
+    working.join()
+    assert counts(ledger, hanging.id) == {"sent": 1}
