@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shared.domain import resolutions
-from shared.domain.outcome import Accepted, Configuration, Outcome, Permanent, Scope, Transient
+from shared.domain.outcome import Accepted, Configuration, NotAttempted, Outcome, Permanent, Scope, Transient
 from shared.domain.proof import Pending, Proof
 from workers.providers import ches_status, classify
 from workers.providers.ches_status import Ask, Need
@@ -28,6 +28,9 @@ from workers.providers.http_engine import HttpEngine
 from workers.providers.protocol import PROVE_S, EmailMessage, Message
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+#: A call begun then would be cut at once, and nobody would know what became of it; after a freeze it could even be one
+#: that others have found absent meanwhile.
+_TOO_LATE = NotAttempted("the time of the call was over before there was a token")
 
 
 class ChesProvider:
@@ -55,6 +58,8 @@ class ChesProvider:
         """
         ends_at = time.monotonic() + self._config.timeout_ms / 1_000
         headers = yield from self._tokens.headers(stop=lambda: self._stopped)
+        if isinstance(headers, list) and time.monotonic() >= ends_at:
+            headers = _TOO_LATE
         if not isinstance(headers, list):
             yield from classify.every(headers, len(messages))
             return
@@ -72,6 +77,9 @@ class ChesProvider:
                 fresh = yield from self._tokens.headers(unless=headers, stop=lambda: self._stopped)
                 if not isinstance(fresh, list):
                     yield index, fresh
+                    continue
+                if time.monotonic() >= ends_at:
+                    yield index, _TOO_LATE
                     continue
                 request = HttpRequest(self._url, fresh, _body(messages[index]), timeout_ms=_milliseconds_until(ends_at))
                 self._engine.start(index, request)

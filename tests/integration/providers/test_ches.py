@@ -1,5 +1,6 @@
 """CHES, row by row: each answer it or its gateway can give, and what the message's outcome must be."""
 
+import time
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import closing
@@ -33,6 +34,7 @@ from tests.support.scripted_http import (
     free_port,
     scripted_http,
 )
+from tests.support.waiting import wait_until
 from workers.providers.ches import ChesProvider
 from workers.providers.ches_token import ChesConfig
 
@@ -319,6 +321,25 @@ def test_a_cut_while_the_token_is_waited_for_leaves_every_message_unattempted(
         provider.close()
     assert server.posts("/api/v1/email") == []
     assert send_one(ChesProvider(patient)) == Accepted("msg-1")
+
+
+def test_a_call_whose_time_was_over_before_there_was_a_token_is_not_begun(
+    server: ScriptedHttp, config: ChesConfig
+) -> None:
+    server.once("/token", [Pause(0.2), *answer(200, TOKEN)])
+    brief = replace(config, timeout_ms=2_000)
+    first, second = ChesProvider(brief), ChesProvider(brief)
+    fetching, waiting = (iter(each.send([email_message()])) for each in (first, second))
+    assert next(fetching) is None
+    began = time.monotonic()
+    assert next(waiting) is None
+    assert [answer for answer in fetching if answer is not None] == [(0, Accepted("msg-1"))]
+    wait_until(lambda: time.monotonic() > began + 2.1)
+    [(_, outcome)] = [answer for answer in waiting if answer is not None]
+    assert isinstance(outcome, NotAttempted)
+    assert len(server.posts("/api/v1/email")) == 1
+    first.close()
+    second.close()
 
 
 def test_the_secret_is_not_in_the_configurations_repr(config: ChesConfig) -> None:
