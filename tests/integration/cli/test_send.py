@@ -3,11 +3,14 @@ import json
 import re
 import signal
 from datetime import datetime, timedelta
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 
 from admin.cli.api_client import ApiClient
-from tests.integration.cli.conftest import Installation
+from tests.integration.cli.conftest import Install, Installation
 from tests.support.scripted_http import RESET, answer, scripted_http
+from tests.support.scripted_smtp import scripted_smtp
 from tests.support.waiting import wait_until
 
 PEOPLE = "E-Mail;First Name;reference\r\nada@example.com;Ada;a-1\r\n\r\ngrace@example.com;Grace;g-1\r\n"
@@ -43,6 +46,23 @@ def test_a_csv_is_sent_and_its_books_are_shown(installation: Installation) -> No
     listed = installation.tidings("list").stdout
     assert "completed" in listed
     assert "Spring" in listed
+
+
+def test_a_list_of_a_thousand_reaches_a_relay_whole_and_each_once(install: Install) -> None:
+    people = {f"person{number}@example.com": f"Nº {number}" for number in range(1, 1_001)}
+    rows = "".join(f'{address},"{name}"\r\n' for address, name in people.items())
+    with scripted_smtp() as relay:
+        installation = install(
+            EMAIL_PROVIDER="smtp", SMTP_HOST="127.0.0.1", SMTP_PORT=str(relay.port), SMTP_SECURITY="none"
+        )
+        installation.work()
+        result = installation.tidings("send", "--csv", "-", *WORDS, stdin=f"\ufeffEmail,First Name\r\n{rows}")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"e-mail +1,000 +1,000 +0", result.stdout)
+    mails = [(taken.recipient, message_from_bytes(taken.content, policy=default)) for taken in relay.taken]
+    read = {to: (mail["To"], mail["Subject"], mail.get_content().strip()) for to, mail in mails}
+    assert len(mails) == 1_000
+    assert read == {to: (to, f"Hello {name}", f"Hi {name}") for to, name in people.items()}
 
 
 def test_the_same_people_can_be_told_by_sms(installation: Installation) -> None:

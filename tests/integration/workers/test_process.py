@@ -43,6 +43,18 @@ def test_each_actor_queue_and_middleware_is_registered_once(database_url: str, r
     assert not set(found["middleware"]) & {"TimeLimit", "ShutdownNotifications", "AgeLimit", "Callbacks", "Pipelines"}
 
 
+def test_a_provider_that_lacks_settings_is_named_at_the_start_with_what_it_lacks(
+    database_url: str, redis_url: str
+) -> None:
+    done = look(database_url, redis_url, EMAIL_PROVIDER="ches", CHES_CLIENT_SECRET="hunter2", SMS_PROVIDER="sandbox")
+    assert done.returncode == 0, done.stderr
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "provider_not_configured" in line]
+    assert len(said) == 1
+    assert all(name in said[0] for name in ("email", "ches", "CHES_BASE_URL", "CHES_TOKEN_URL", "CHES_CLIENT_ID"))
+    assert "CHES_CLIENT_SECRET" not in said[0]
+    assert "hunter2" not in done.stdout + done.stderr
+
+
 def test_a_worker_with_wrong_settings_ends_with_all_faults_and_no_secret(redis_url: str) -> None:
     done = look("mysql://u:hunter2@db/x", redis_url, BATCH_SIZE="0", LEASE_MS="soon")
     assert done.returncode != 0
