@@ -77,11 +77,16 @@ Resolution = Replay | Lookup | Callback | Nothing
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The provider has the message. `receipt` is what became of it there, where the provider said so."""
+    """
+    The provider has the message. `receipt` is what became of it there, where the provider said so.
+
+    `by_likeness`: it was told by its looks and not by our key, so it may be another delivery's.
+    """
 
     ref: str | None
     detail: str = ""
     receipt: ReceiptStatus | None = None
+    by_likeness: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +108,23 @@ class Pending:
     """
     Nothing is known yet; `again_s` seconds until another look is worth it, None where any time will do.
 
-    `failed`: the provider did not answer the look.
+    `failed`: the provider did not answer the look. `asked`: False where it was not asked, so that this says nothing of
+    how it is.
     """
 
     detail: str
     again_s: float | None = None
     failed: bool = False
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Unprovable:
-    """Nothing will be found out this way; `evidence` helps the person who decides."""
+    """Nothing will be found out this way; `evidence` helps the person who decides. `asked`: as in `Pending`."""
 
     detail: str
     evidence: Mapping[str, str] = field(default_factory=dict)
+    asked: bool = True
 
 
 Proof = Taken | Absent | Refused | Pending | Unprovable
@@ -143,6 +151,7 @@ class Verdict:
     What the row becomes. `unsure` with `prove_at`: looked at again then; without: parked for a person.
 
     `uses_attempt` False gives the call's attempt back. `code` and `outcome` describe it on the attempt's row.
+    `by_likeness`: as in `Taken`.
     """
 
     status: DeliveryStatus
@@ -154,6 +163,7 @@ class Verdict:
     saw_absence: bool = False
     ref: str | None = None
     receipt: ReceiptStatus | None = None
+    by_likeness: bool = False
     outcome: Outcome | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
 
@@ -161,6 +171,11 @@ class Verdict:
     def settles(self) -> bool:
         """Whether the row is not looked at again by itself."""
         return self.prove_at is None
+
+
+def was_asked(proof: Proof) -> bool:
+    """Whether the provider was asked at all: only then does a look say how it is."""
+    return proof.asked if isinstance(proof, Pending | Unprovable) else True
 
 
 def first_look_s(resolution: Resolution) -> float | None:
@@ -195,6 +210,7 @@ def judge(
                 proof.detail or "proved taken",
                 ref=proof.ref,
                 receipt=proof.receipt,
+                by_likeness=proof.by_likeness,
             )
         case Refused():
             return _refused(proof.outcome, resolution, asked, policy, now=now, jitter=jitter)

@@ -294,6 +294,7 @@ class Attempt(Base):
         CheckConstraint("char_length(detail) <= 1024", name="detail"),
         Index("ix_attempt_failures", "ended_at", postgresql_where=text("signature IS NOT NULL")),
         Index("ix_attempt_signature", "signature", "ended_at", postgresql_where=text("signature IS NOT NULL")),
+        Index("ix_attempt_twilio", "provider_ref", postgresql_where=text("provider = 'twilio'")),
     )
 
 

@@ -18,7 +18,8 @@ _WAITING = statement("find_waiting_receipts")
 _ROW = statement("select_row_of_receipt")
 _MOVE = statement("move_receipt_status")
 _APPLIED = statement("mark_receipt_applied")
-_OF_ANOTHER = statement("receipt_is_of_another")
+_LOCK_MESSAGE = statement("lock_message_of_provider")
+_OF_ANOTHER = statement("message_is_of_another")
 _WAITING_STATES = frozenset({DeliveryStatus.OWED, DeliveryStatus.RETRYING})
 
 
@@ -103,7 +104,13 @@ def find_waiting(connection: Connection, *, after: int, limit: int) -> list[Rece
 
 
 def is_of_another(connection: Connection, *, ref: str, send_id: UUID, row_no: int) -> bool:
-    """Whether a provider's id is known to be another delivery's message."""
+    """
+    Whether an id of Twilio's is known to be another delivery's message.
+
+    Call within a transaction, in the order of the ids and before a batch is locked: whoever asks for the same id waits
+    until it ends.
+    """
+    connection.execute(_LOCK_MESSAGE, {"ref": ref})
     row = connection.execute(_OF_ANOTHER, {"ref": ref, "send_id": send_id, "row_no": row_no}).fetchone()
     return bool(row and row[0])
 

@@ -21,12 +21,12 @@ import dramatiq
 from shared.accounts import resolution_of
 from shared.coordination.circuit import Probe
 from shared.coordination.guard import Entered
-from shared.domain.proof import ACCOUNT_PATIENCE_S, Asked, Pending, Proof, Unprovable, Verdict, judge
+from shared.domain.proof import ACCOUNT_PATIENCE_S, Asked, Pending, Proof, Unprovable, Verdict, judge, was_asked
 from shared.domain.states import Channel, Lane
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import chains, proofs, providers, receipts
 from shared.ledger.chains import SendContent
-from shared.ledger.db import POSTGRES_AWAY
+from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN
 from shared.ledger.proofs import ProvedBatch
 from workers.actors.render import RenderError, renderer
 from workers.actors.senders import Sender, Senders, senders_of
@@ -75,7 +75,10 @@ class Prover:
             with self._runtime.ledger.autocommit() as connection:
                 waiting = receipts.find_waiting(connection, after=after, limit=_ROWS)
                 for receipt in waiting:
-                    receipts.apply(connection, receipt)
+                    try:
+                        receipts.apply(connection, receipt)
+                    except ROW_BROKEN:
+                        _log.exception("receipt_not_applied", extra={"send_id": str(receipt.send_id)})
             if len(waiting) < _ROWS or self._runtime.draining:
                 return
             after = waiting[-1].id
@@ -144,20 +147,22 @@ class Prover:
     ) -> list[tuple[Case, Proof]]:
         """Ask the provider; what was not answered is looked at once its hold is over."""
         found: list[tuple[Case, Proof]] = []
-        failed = False
+        failed = told = False
         try:
             with closing(self._answers(sender, [message for _, message in asked])) as answers:
                 for answer in answers:
                     if answer is not None:
                         found.append((asked[answer[0]][0], answer[1]))
                         failed = failed or (isinstance(answer[1], Pending) and answer[1].failed)
+                        told = told or was_asked(answer[1])
                     if self._runtime.must_cut:
                         break
         except Exception:  # noqa: BLE001
             # A bug in an adapter's look must not stop the looks at every other provider.
             _log.exception("look_failed", extra={"provider": sender.provider.name})
-        if isinstance(entered.permit, Probe) and found:
-            # The look was the circuit's probe, there being no call to make: it tells whether the provider answers.
+        if isinstance(entered.permit, Probe) and told:
+            # The look was the circuit's probe, there being no call to make: it tells whether the provider answers. One
+            # that asked nobody hands the probe on.
             sender.guards.report(entered, ended=len(asked), successes=int(not failed), failures=int(failed))
         return found
 
@@ -186,7 +191,10 @@ class Prover:
             verdict = judge(proof, resolution, asked, sender.policy, now=now, jitter=jitter)
             by_batch[case.batch].append((case, verdict))
         for batch, judged in by_batch.items():
-            record_verdicts(self._runtime.ledger, batch, judged, provider=sender.provider.name)
+            try:
+                record_verdicts(self._runtime.ledger, batch, judged, provider=sender.provider.name)
+            except ROW_BROKEN:
+                _log.exception("proof_not_recorded", extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no})
 
 
 def register(broker: Broker, runtime: Runtime) -> None:

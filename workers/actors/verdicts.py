@@ -34,7 +34,7 @@ def record_verdicts(
 ) -> None:
     """Record what was made of looks at rows of one batch."""
     with ledger.transaction() as connection:
-        judged = [(case, _unless_of_another(connection, case, verdict)) for case, verdict in judged]
+        judged = _without_those_of_others(connection, judged)
         signed = [(case, verdict, _sign(case, verdict, provider=provider)) for case, verdict in judged]
         results = [_result(case, verdict, failure) for case, verdict, failure in signed]
         left = proofs.record(connection, batch, results)
@@ -117,13 +117,20 @@ def _outcome_name(verdict: Verdict) -> str:
             return "transient"  # absent: surely not taken
 
 
-def _unless_of_another(connection: Connection, case: Case, verdict: Verdict) -> Verdict:
-    """A message found by its looks may be another delivery's; where a receipt says so, nothing is proved."""
-    if verdict.ref is None or not receipts.is_of_another(
-        connection, ref=verdict.ref, send_id=case.batch.send_id, row_no=case.row.row_no
-    ):
-        return verdict
-    return Verdict(DeliveryStatus.UNSURE, "unprovable", "the only message like it is another delivery's")
+def _without_those_of_others(
+    connection: Connection, judged: Sequence[tuple[Case, Verdict]]
+) -> list[tuple[Case, Verdict]]:
+    """A message found by its looks may be another delivery's; where the ledger knows that, nothing is proved."""
+    left = []
+    for case, verdict in sorted(judged, key=lambda each: each[1].ref or ""):
+        if verdict.ref is not None and verdict.by_likeness:
+            send_id, row_no = case.batch.send_id, case.row.row_no
+            if receipts.is_of_another(connection, ref=verdict.ref, send_id=send_id, row_no=row_no):
+                detail = "the only message like it is another delivery's"
+                left.append((case, Verdict(DeliveryStatus.UNSURE, "unprovable", detail)))
+                continue
+        left.append((case, verdict))
+    return left
 
 
 def _record_late(connection: Connection, batch: ProvedBatch, result: ProofResult) -> None:

@@ -120,7 +120,7 @@ class AcsProvider:
         now = datetime.now(UTC)
         open_ = [index for index, message in enumerate(messages) if now - message.first_attempt_at < _WINDOW]
         for index in set(range(len(messages))) - set(open_):
-            yield index, Pending("the time for a repeat is over; a delivery report may still come")
+            yield index, Pending("the time for a repeat is over; a delivery report may still come", asked=False)
         texts = [_only_sms(messages[index]) for index in open_]
         groups = _grouped(texts, self._config.sender)
         for number, group in enumerate(groups):

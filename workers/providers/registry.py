@@ -38,7 +38,7 @@ class UnconfiguredProvider:
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         """Nobody can be asked."""
         for index in range(len(messages)):
-            yield index, Unprovable(self._outcome.detail)
+            yield index, Unprovable(self._outcome.detail, asked=False)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -238,7 +238,8 @@ class SmtpProvider:
     def prove(self, messages: Sequence[Message]) -> Iterator[tuple[int, Proof] | None]:
         """No relay tells what it took: give what its log can be searched by."""
         for index, message in enumerate(messages):
-            yield index, Unprovable("a relay does not tell what it took; its log may", self._evidence(message))
+            evidence = self._evidence(message)
+            yield index, Unprovable("a relay does not tell what it took; its log may", evidence, asked=False)
 
     def _with_evidence(self, outcome: Outcome, message: Message) -> Outcome:
         if not isinstance(outcome, Ambiguous):
@@ -248,7 +249,9 @@ class SmtpProvider:
     def _evidence(self, message: Message) -> dict[str, str]:
         evidence = {"relay": f"{self._config.host}:{self._config.port}"}
         with suppress(UnsendableAddressError):
-            evidence["message_id"] = message_id_of(message, self._config.message_id_domain)
+            # Without its domain: whole it has the form of an address, and would be masked wherever it is kept or shown.
+            whole = message_id_of(message, self._config.message_id_domain)
+            evidence["message_id"] = whole.removeprefix("<").partition("@")[0]
         return evidence
 
     def close(self) -> None:

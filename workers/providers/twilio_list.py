@@ -2,8 +2,8 @@
 Whether a message stands in Twilio's own list: the last way to find out, once no callback has come.
 
 Twilio keeps no reference of ours with a message, so it is told by its number, its text, its sender, and a moment of
-creation within the call. One such message is ours; where there are several nobody can tell, and none proves nothing: a
-message without a sending date is not listed by day.
+creation within the call. One such message is ours, unless the ledger knows it as another delivery's; where there are
+several nobody can tell, and none proves nothing: a message without a sending date is not listed by day.
 
 Source: Twilio's API description of 2010-04-01, Messages list.
 """
@@ -56,7 +56,7 @@ def read_list(result: HttpResult, message: SmsMessage, *, senders: Sequence[str]
         return Unprovable("no callback came, and Twilio's list does not tell it apart", evidence)
     sid = alike[0].get("sid")
     receipt = TWILIO.get(str(alike[0].get("status")))
-    return Taken(sid if isinstance(sid, str) else None, "Twilio's list has it", receipt)
+    return Taken(sid if isinstance(sid, str) else None, "Twilio's list has it", receipt, by_likeness=True)
 
 
 def _created(listed: dict[str, Any]) -> datetime:

@@ -46,8 +46,16 @@ WHERE send_id = %(send_id)s AND row_no = %(row_no)s AND status = 'sent' AND epoc
 -- The report has done what it can.
 UPDATE receipt SET applied_at = now() WHERE id = %(id)s AND applied_at IS NULL
 
--- name: receipt_is_of_another
--- Whether a provider's id is known, from its reports, to be another delivery's message.
+-- name: lock_message_of_provider
+-- Two deliveries that look alike may be found to be one message at the same moment: the second waits for the first, and
+-- asks then. Taken in the order of the ids, before any batch.
+SELECT pg_advisory_xact_lock(hashtextextended(%(ref)s, 0))
+
+-- name: message_is_of_another
+-- Whether an id of Twilio's is known, from its reports or its answers, to be another delivery's message.
 SELECT EXISTS (
     SELECT 1 FROM receipt WHERE provider_ref = %(ref)s AND (send_id, row_no) <> (%(send_id)s::uuid, %(row_no)s::int)
+) OR EXISTS (
+    SELECT 1 FROM attempt
+    WHERE provider = 'twilio' AND provider_ref = %(ref)s AND (send_id, row_no) <> (%(send_id)s::uuid, %(row_no)s::int)
 )

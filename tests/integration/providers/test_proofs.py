@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from shared.domain.outcome import Ambiguous, Outcome, Permanent, Transient
-from shared.domain.proof import Absent, Pending, Proof, Refused, Taken, Unprovable
+from shared.domain.proof import Absent, Pending, Proof, Refused, Taken, Unprovable, was_asked
 from shared.domain.receipts import ReceiptStatus
 from tests.integration.providers.messages import DELIVERY_ID, email_message, send_all, sms_message
 from tests.support.scripted_http import CLOSE, HANG, RESET, ScriptedHttp, Step, answer, free_port, scripted_http
@@ -83,6 +83,7 @@ def test_after_the_window_nothing_is_repeated_since_that_would_be_another_messag
     taken, waiting = prove_all(provider, [inside, outside])
     assert isinstance(taken, Taken)
     assert isinstance(waiting, Pending)
+    assert (was_asked(taken), was_asked(waiting)) == (True, False)
     [request] = server.posts("/sms")
     assert b"0102" not in request.body
     provider.close()
@@ -188,7 +189,8 @@ def test_a_message_in_twilios_list_was_taken(server: ScriptedHttp, twilio: Twili
         None,
     ]
     server.always(LIST, answer(200, {"messages": [*others, listed(message)]}))
-    assert prove_all(twilio, [message]) == [Taken("SM7", "Twilio's list has it", ReceiptStatus.DELIVERED)]
+    found = Taken("SM7", "Twilio's list has it", ReceiptStatus.DELIVERED, by_likeness=True)
+    assert prove_all(twilio, [message]) == [found]
     [request] = server.posts(LIST)
     day = message.first_attempt_at.date().isoformat()
     assert request.method == "GET"
@@ -203,7 +205,9 @@ def test_a_message_of_a_messaging_service_is_told_by_the_service(server: Scripte
     message = called(660)
     found = listed(message, messaging_service_sid="MG1", **{"from": "+16045550177"}, status="failed")
     server.always(LIST, answer(200, {"messages": [found]}))
-    assert prove_all(provider, [message]) == [Taken("SM7", "Twilio's list has it", ReceiptStatus.FAILED)]
+    [proof] = prove_all(provider, [message])
+    assert isinstance(proof, Taken)
+    assert (proof.ref, proof.receipt) == ("SM7", ReceiptStatus.FAILED)
     provider.close()
 
 
@@ -244,7 +248,7 @@ def test_an_answer_lost_after_the_dot_names_stage_relay_and_message_id() -> None
         message = email_message()
         [outcome] = send_all(provider, [message])
         assert isinstance(outcome, Ambiguous)
-        evidence = {"relay": f"127.0.0.1:{relay.port}", "message_id": f"<{message.key}@mail.example.com>"}
+        evidence = {"relay": f"127.0.0.1:{relay.port}", "message_id": str(message.key)}
         assert outcome.evidence == {"stage": "dot", "reason": outcome.detail, **evidence}
         assert f"Message-ID: <{message.key}@mail.example.com>".encode() in relay.taken[0].content
         [proof] = prove_all(provider, [message])

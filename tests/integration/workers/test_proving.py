@@ -16,7 +16,7 @@ from tests.integration.workers.ches import calls, serve
 from tests.integration.workers.conftest import MakeWorker, ches_settings
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import MadeSend, counts, make_send, send_status
-from tests.support.ledger_rows import attempts, delivery, one, put_rows, scalar
+from tests.support.ledger_rows import attempts, break_rows, delivery, one, put_rows, scalar
 from tests.support.scripted_http import RESET, Pause, ScriptedHttp, Step, answer
 from tests.support.waiting import wait_until
 from workers.actors.senders import Senders
@@ -315,6 +315,19 @@ def test_a_prover_that_dies_leaves_its_rows_to_the_next(
     age(ledger, "2 minutes")
     ches.prove()
     assert delivery(ledger, unsure.id)["status"] == "sent"
+
+
+def test_a_row_that_cannot_be_settled_keeps_no_other_from_its_proof(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, unsure: MadeSend
+) -> None:
+    serve(provider, otherwise=GONE)
+    whole = make_send(ledger, status=SENDING)
+    ches.run(whole)
+    break_rows(ledger, unsure.id)
+    found(provider, message("completed"))
+    age(ledger, "30 seconds")
+    ches.prove()
+    assert [delivery(ledger, send.id)["status"] for send in (unsure, whole)] == ["unsure", "sent"]
 
 
 def test_while_the_circuit_is_open_one_look_is_the_probe_and_lets_the_others_through(

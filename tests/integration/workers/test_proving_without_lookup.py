@@ -4,10 +4,12 @@ import base64
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from threading import Thread
 
 import pytest
 
-from shared.domain.states import Channel, SendStatus
+from shared.domain.ids import delivery_key
+from shared.domain.states import Channel, Mode, SendStatus
 from shared.ledger import receipts
 from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand
@@ -15,9 +17,11 @@ from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
 from tests.integration.workers.test_proving import age
 from tests.support.factories import MadeSend, counts, make_send, send_status
-from tests.support.ledger_rows import attempts, delivery, one, put_rows
+from tests.support.ledger_rows import attempts, break_rows, delivery, one, put_rows, scalar
 from tests.support.scripted_http import CLOSE, RESET, Received, ScriptedHttp, Step, answer, form
 from tests.support.scripted_smtp import ACCEPT_THEN, ScriptedSmtp, scripted_smtp
+from tests.support.waiting import wait_until
+from workers.actors.senders import Senders
 
 NUMBER = "+16045550101"
 LIST = "/2010-04-01/Accounts/AC0001/Messages.json"
@@ -162,6 +166,68 @@ def test_a_listed_message_that_is_another_deliverys_proves_nothing(
     assert (row["status"], row["prove_at"], row["provider_ref"]) == ("unsure", None, None)
 
 
+def test_a_listed_message_that_another_call_was_answered_with_proves_nothing(
+    ledger: Ledger, twilio: InProcess, provider: ScriptedHttp, unsure_at_twilio: MadeSend
+) -> None:
+    provider.always(LIST, answer(201, {"sid": "SM7"}))
+    other = sms(ledger)
+    twilio.run(other)
+    assert delivery(ledger, other.id)["provider_ref"] == "SM7"
+    provider.always(LIST, answer(200, {"messages": [listed()]}))
+    call_is_older(ledger)
+    twilio.prove()
+    row = delivery(ledger, unsure_at_twilio.id)
+    assert (row["status"], row["prove_at"], row["provider_ref"]) == ("unsure", None, None)
+
+
+def test_of_two_that_look_alike_one_listed_message_proves_one(
+    ledger: Ledger, twilio: InProcess, provider: ScriptedHttp, unsure_at_twilio: MadeSend
+) -> None:
+    provider.once(LIST, [RESET])
+    other = sms(ledger)
+    twilio.run(other)
+    provider.always(LIST, answer(200, {"messages": [listed()]}))
+    call_is_older(ledger)
+    twilio.prove()
+    rows = [delivery(ledger, send.id) for send in (unsure_at_twilio, other)]
+    assert sorted((row["status"], row["prove_at"]) for row in rows) == [("sent", None), ("unsure", None)]
+
+
+def test_a_message_that_is_found_to_be_anothers_at_this_moment_proves_nothing(
+    ledger: Ledger, twilio: InProcess, provider: ScriptedHttp, unsure_at_twilio: MadeSend
+) -> None:
+    other = sms(ledger)
+    put_rows(ledger, other.id, [1], "sent", attempts=1)
+    provider.always(LIST, answer(200, {"messages": [listed()]}))
+    call_is_older(ledger)
+    prover = Thread(target=twilio.prove)
+    with ledger.transaction() as connection:
+        reported = receipts.find_delivery(connection, send_id=other.id, row_no=1)
+        assert reported is not None
+        assert not receipts.is_of_another(connection, ref="SM7", send_id=other.id, row_no=1)
+        prover.start()
+        wait_until(lambda: scalar(ledger, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+        receipts.keep(connection, reported, provider="twilio", ref="SM7", status="sent", code=None)
+    prover.join()
+    assert delivery(ledger, unsure_at_twilio.id)["status"] == "unsure"
+
+
+def test_a_report_that_cannot_be_applied_keeps_no_other_from_its_turn(
+    ledger: Ledger, twilio: InProcess, provider: ScriptedHttp, unsure_at_twilio: MadeSend
+) -> None:
+    provider.once(LIST, [RESET])
+    whole = sms(ledger)
+    twilio.run(whole)
+    break_rows(ledger, unsure_at_twilio.id)
+    with ledger.autocommit() as connection:
+        for send in (unsure_at_twilio, whole):
+            reported = receipts.find_delivery(connection, send_id=send.id, row_no=1)
+            assert reported is not None
+            receipts.keep(connection, reported, provider="twilio", ref=str(send.id), status="sent", code=None)
+    twilio.prove()
+    assert [delivery(ledger, send.id)["status"] for send in (unsure_at_twilio, whole)] == ["unsure", "sent"]
+
+
 def test_a_message_that_is_not_in_twilios_list_is_parked_and_never_sent_again(
     ledger: Ledger, twilio: InProcess, provider: ScriptedHttp, unsure_at_twilio: MadeSend
 ) -> None:
@@ -202,11 +268,40 @@ def test_an_answer_lost_after_the_dot_is_parked_at_once_with_stage_relay_and_mes
     [attempt] = attempts(ledger, send.id)
     assert attempt["evidence"]["stage"] == "dot"
     assert attempt["evidence"]["relay"] == f"127.0.0.1:{relay.port}"
-    assert attempt["evidence"]["message_id"].startswith("<")
+    assert f"Message-ID: <{attempt['evidence']['message_id']}@".encode() in relay.taken[0].content
     smtp.tick()
     smtp.prove()
     smtp.work_off()
     assert len(relay.taken) == 1
+
+
+def test_a_look_that_asks_nobody_is_no_probe_of_the_circuit(
+    ledger: Ledger, make_worker: MakeWorker, relay: ScriptedSmtp
+) -> None:
+    worker = make_worker(
+        email_provider="smtp",
+        smtp_host="127.0.0.1",
+        smtp_port=relay.port,
+        smtp_security="none",
+        circuit_reset_ms=1_000,
+    )
+    send = make_send(ledger, status=SendStatus.SENDING)
+    hand = Hand(ledger)
+    hand.take(send)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET provider = 'smtp', credential = %s", [worker.credential()])
+    hand.die()
+    circuit = Senders(worker.runtime).sender(Channel.EMAIL, Mode.LIVE).guards.circuit
+    circuit.report(circuit.require(), failures=5)
+    worker.tick()
+
+    def parked() -> bool:
+        call_is_older(ledger)
+        worker.prove()
+        return delivery(ledger, send.id)["prove_at"] is None
+
+    wait_until(parked)
+    assert circuit.snapshot().state == "open"
 
 
 def test_a_dead_workers_calls_to_a_relay_are_parked_with_what_its_log_can_be_searched_by(
@@ -224,7 +319,8 @@ def test_a_dead_workers_calls_to_a_relay_are_parked_with_what_its_log_can_be_sea
     assert delivery(ledger, send.id)["prove_at"] is None
     evidence = [attempt["evidence"] for attempt in attempts(ledger, send.id)]
     assert "worker" in evidence[0]
-    assert {"relay", "message_id", "proof_of_claim"} <= set(evidence[1])
+    assert {"relay", "proof_of_claim"} <= set(evidence[1])
+    assert evidence[1]["message_id"] == str(delivery_key(send.id, 1, 0))
     smtp.tick()
     assert send_status(ledger, send.id) == "completed"
     assert relay.taken == []
