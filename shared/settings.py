@@ -413,7 +413,7 @@ class Settings(BaseSettings):
         90,
         ge=1,
         le=3_650,
-        description="Days for which the deliveries, attempts and receipts of a finished send are kept; its totals stay.",
+        description="Days for which the deliveries, attempts and receipts of a finished send are kept, and the set of an operation after its end; totals and results stay.",
     )
     notification_retention_days: int = Field(
         90,

@@ -14,6 +14,7 @@ from admin.cli.stores import ledger_transaction
 from admin.cli.table import as_table
 
 if TYPE_CHECKING:
+    from shared.ledger.operation_results import Outcome
     from shared.ledger.operations import Operation
 
 _limit = click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Most lines.")
@@ -50,14 +51,14 @@ def list_operations(limit: int) -> None:
 @_id
 def show_operation(operation_id: UUID) -> None:
     """Show how far an operation is and what became of what it took."""
-    from shared.ledger import operations
+    from shared.ledger import operation_results, operations
 
     with ledger_transaction() as connection:
         found = operations.find(connection, operation_id)
         if found is None:
             raise CommandError(f"there is no operation {operation_id}; see `tidings operation list`")
-        skips = {why.words: count for why, count in operations.skips(connection, operation_id).items()}
-        outcome = operations.outcome(connection, operation_id)
+        skips = {why.words: count for why, count in operation_results.skips(connection, operation_id).items()}
+        outcome = operation_results.outcome(connection, operation_id)
     say("\n".join(_lines(found, skips, outcome)))
 
 
@@ -116,7 +117,7 @@ def audit(limit: int) -> None:
     say(as_table(head, rows))
 
 
-def _lines(found: "Operation", skips: Mapping[str, int], outcome: Mapping[str, int]) -> list[str]:
+def _lines(found: "Operation", skips: Mapping[str, int], outcome: "Outcome") -> list[str]:
     done = f"{found.done:,} of {found.total:,}"
     lines = [
         f"{found.kind.verb} {cell(found.filter['words'])}",
@@ -129,7 +130,8 @@ def _lines(found: "Operation", skips: Mapping[str, int], outcome: Mapping[str, i
     if found.why:
         lines.append(f"  {cell(found.why)}")
     lines += [f"  skipped {count:,}: {why}" for why, count in skips.items()]
-    lines += [f"  now {state.replace('_', '-')}: {count:,}" for state, count in outcome.items()]
+    when = f"at {outcome.noted_at:%Y-%m-%d %H:%M} UTC" if outcome.noted_at else "now"
+    lines += [f"  {when} {state.replace('_', '-')}: {count:,}" for state, count in outcome.counts.items()]
     return lines
 
 

@@ -5,21 +5,23 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from uuid import UUID
 
-from flask import abort, flash, redirect, request, url_for
+from flask import abort, flash, redirect, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import services
 from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
-from shared.domain.masking import mask_text
+from admin.monitoring.reason import given_reason
 from shared.domain.requeue import OperationKind, seconds_for
-from shared.ledger import operations
+from shared.ledger import operation_results, operations
+from shared.ledger.operation_results import Outcome
 from shared.ledger.operations import Operation
 
 _LISTED = 100
 #: Items above which what became of them is only counted when somebody asks: it is a look at each.
 _COUNTED_UNASKED = 5_000
+_FAILURES = frozenset({"failed", "dead_lettered", "unsure"})
 _STATES = {
     "scheduled": ("begins soon", "busy"),
     "running": ("under way", "busy"),
@@ -44,9 +46,9 @@ def _operation(view: View) -> Mapping[str, object]:
         found = operations.find(connection, id_)
         if found is None:
             abort(HTTPStatus.NOT_FOUND)
-        is_counted = found.done <= _COUNTED_UNASKED or "count" in view.args
-        outcome = operations.outcome(connection, id_) if is_counted and found.done else {}
-        skips = operations.skips(connection, id_) if found.skipped else {}
+        is_counted = found.done <= _COUNTED_UNASKED or "count" in view.args or found.emptied_at is not None
+        outcome = operation_results.outcome(connection, id_) if is_counted and found.done else Outcome({})
+        skips = operation_results.skips(connection, id_) if found.skipped else {}
     begins_in_s = (found.run_at - datetime.now(UTC)).total_seconds() if found.status == "scheduled" else 0.0
     word, kind = _STATES[found.status]
     return {
@@ -58,12 +60,38 @@ def _operation(view: View) -> Mapping[str, object]:
         "percent": _percent(found),
         "per_s": _per_s(found),
         "left_s": seconds_for(found.left, 0, kind=found.kind),
-        "outcome": outcome,
+        "outcome": _became(found, outcome),
+        "noted_at": outcome.noted_at,
         "is_counted": is_counted,
         "skips": {why.words: count for why, count in skips.items()},
-        "is_requeue": found.kind is OperationKind.REQUEUE,
         "done_words": found.kind.done,
     }
+
+
+def _became(found: Operation, outcome: Outcome) -> list[dict[str, object]]:
+    """What has become of the items, what was sent first; what is a failure now leads to those rows."""
+    parts = sorted(outcome.counts.items(), key=lambda part: (part[0] != "sent", -part[1]))
+    return [
+        {
+            "count": count,
+            "words": _became_words(found, word),
+            "href": None if outcome.noted_at else _became_link(found, word),
+        }
+        for word, count in parts
+    ]
+
+
+def _became_words(found: Operation, word: str) -> str:
+    again = " again" if found.kind is OperationKind.REQUEUE and word in _FAILURES else ""
+    return word.replace("_", "-") + again
+
+
+def _became_link(found: Operation, word: str) -> str | None:
+    if found.takes_notifications:
+        return url_for("monitoring.digest_history", status=word) if word == "dead_lettered" else None
+    if word == "discarded":
+        return url_for("monitoring.failure_list", operation=str(found.id), status="any", discarded=1)
+    return url_for("monitoring.failure_list", operation=str(found.id), status=word) if word in _FAILURES else None
 
 
 def _percent(found: Operation) -> int:
@@ -120,7 +148,7 @@ def undo_operation(operation_id: UUID) -> AnyResponse:
 @acts
 def stop_operation(operation_id: UUID) -> AnyResponse:
     """Stop it: what is not done stays as it was."""
-    reason = mask_text(request.form.get("reason", "").strip()[:300])
+    reason = given_reason()
     why = f"stopped by {operator()}: {reason}" if reason else f"stopped by {operator()}"
     with services().ledger.transaction() as connection:
         stopped = operations.stop(connection, operation_id, operator=operator(), why=why)

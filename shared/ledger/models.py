@@ -584,7 +584,8 @@ class Operation(Base):
     A person's bulk action on a frozen set of deliveries (its items), done in the background in chunks.
 
     `as_of` is the cut-off of the preview: what came later is not in the set. `run_at` is when it begins, then when
-    its next chunk may go: its pace. `canary`: a few go first, the last of them at `stage_at`.
+    its next chunk may go: its pace. `canary`: a few go first, the last of them at `stage_at`. `result` is what had come
+    of it a day after its end; `emptied_at`: retention removed its items, the rest is kept.
     """
 
     __tablename__ = "operation"
@@ -606,6 +607,8 @@ class Operation(Base):
     stage_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
     why: Mapped[str | None]
+    result: Mapped[dict[str, Any] | None]
+    emptied_at: Mapped[datetime | None]
 
     __table_args__ = (
         CheckConstraint("kind IN ('requeue', 'discard', 'restore')", name="kind"),

@@ -13,8 +13,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from shared.domain.digest_requeue import TARGET, DeadLetterFilter
-from shared.domain.requeue import CANARY_STEPS, CanaryResult, FailureFilter, LeftOut, OperationKind, operation_id
-from shared.ledger import audit, digest_requeue, requeue
+from shared.domain.requeue import CANARY_STEPS, CanaryResult, FailureFilter, OperationKind, operation_id
+from shared.ledger import audit, digest_requeue, failures, requeue
 from shared.ledger.db import Connection
 from shared.ledger.digest_requeue import DeadLetterPreview
 from shared.ledger.queries import statement
@@ -34,9 +34,6 @@ _UNDO = statement("undo_operation")
 _CANARY = statement("judge_canary")
 _SELECT = statement("select_operation")
 _SELECT_NEWEST = statement("select_operations")
-_SKIPS = statement("operation_skips")
-_OUTCOME = statement("operation_outcome")
-_NOTIFICATION_OUTCOME = statement("notification_operation_outcome")
 
 #: seconds in which an operation can be taken back before anything is done.
 UNDO_S = 10.0
@@ -49,7 +46,8 @@ class Operation:
     """
     A bulk operation as people see it.
 
-    `run_at` is when it begins, later when its next chunk may go. `why` says what ended it before its end.
+    `run_at` is when it begins, later when its next chunk may go. `why` says what ended it before its end. `emptied_at`
+    is when retention had removed its items; what came of them is kept (`operation_results`).
     """
 
     id: UUID
@@ -69,6 +67,7 @@ class Operation:
     started_at: datetime | None
     ended_at: datetime | None
     why: str | None
+    emptied_at: datetime | None
 
     @property
     def left(self) -> int:
@@ -131,6 +130,8 @@ def plan(
     Returns: the operation, None where nothing qualifies; and what was frozen, None where that was done before.
     """
     id_ = operation_id(kind, asked, operator=operator, as_of=as_of, accepts_duplicates=accepts_duplicates)
+    if isinstance(asked, FailureFilter):
+        asked = failures.named(connection, asked)
     with connection.transaction() as attempt:
         parameters = {
             "id": id_,
@@ -260,17 +261,6 @@ def find(connection: Connection, id_: UUID) -> Operation | None:
 def newest(connection: Connection, *, limit: int) -> list[Operation]:
     """Operations, newest first."""
     return [_operation(row) for row in connection.execute(_SELECT_NEWEST, {"limit": limit})]
-
-
-def skips(connection: Connection, id_: UUID) -> dict[LeftOut, int]:
-    """Why items were skipped."""
-    return {LeftOut(why): count for why, count in connection.execute(_SKIPS, {"id": id_})}
-
-
-def outcome(connection: Connection, id_: UUID) -> dict[str, int]:
-    """What has become of what it was done to, by state; those requeued again since are counted as such."""
-    counted = connection.execute(_OUTCOME, {"id": id_}).fetchall()
-    return dict(counted or connection.execute(_NOTIFICATION_OUTCOME, {"id": id_}).fetchall())
 
 
 def _operation(row: tuple[Any, ...]) -> Operation:

@@ -10,13 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
 import dramatiq
 import psycopg
 
 from shared.domain.digests import LogEvent
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
-from shared.ledger import retention
+from shared.ledger import operation_results, retention
 from shared.ledger.db import POSTGRES_AWAY, Connection
 from shared.ledger.retention import OldSend
 from workers.middleware.runtime import Runtime
@@ -32,7 +33,7 @@ _FIRST_CHUNK, _LEAST_CHUNK, _MOST_CHUNK = 1_000, 100, 5_000
 _AIM_S = 0.1
 #: Seconds between two lines about progress.
 _SAY_S = 10.0
-_SENDS = 100
+_SENDS, _OPERATIONS = 100, 100
 
 
 class _TimeUp(Exception):  # noqa: N818  # the end of a turn, not a mistake
@@ -54,8 +55,10 @@ class Retention:
         """Work until nothing old is left or the turn is over."""
         settings = self._runtime.settings
         try:
+            self._note_operations()
             self._sends(settings.retention_days)
             self._notifications(settings.notification_retention_days)
+            self._operations(settings.retention_days)
             kinds = retention.kinds_by_age(
                 days=settings.retention_days, notification_days=settings.notification_retention_days
             )
@@ -117,6 +120,36 @@ class Retention:
                 if page.seen < limit:
                     break
                 after, after_id = page.last_at, page.last_id
+
+    def _note_operations(self) -> None:
+        """Before anything is removed of what they took."""
+        while True:
+            with self._runtime.ledger.autocommit() as connection:
+                found = operation_results.to_note(connection, limit=_OPERATIONS)
+            for operation in found:
+                with self._turn() as (connection, _):
+                    operation_results.note(connection, operation)
+            if len(found) < _OPERATIONS:
+                return
+
+    def _operations(self, days: int) -> None:
+        while True:
+            with self._runtime.ledger.autocommit() as connection:
+                found = operation_results.to_empty(connection, days=days, limit=_OPERATIONS)
+            for operation in found:
+                self._empty(operation)
+            if len(found) < _OPERATIONS:
+                return
+
+    def _empty(self, operation: UUID) -> None:
+        while True:
+            limit = self._chunk
+            with self._turn() as (connection, removed):
+                removed["operation_items"] = operation_results.remove_items(connection, operation, limit=limit)
+                if removed["operation_items"] == 0:
+                    operation_results.end_emptying(connection, operation)
+            if removed["operation_items"] == 0:
+                return
 
     def _by_age(self, kind: str, days: int) -> None:
         while True:

@@ -94,13 +94,13 @@ WHERE i.operation_id = %(id)s AND i.result = 'done'
 -- name: select_operation
 -- One operation.
 SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total, done, skipped,
-       created_at, started_at, ended_at, why
+       created_at, started_at, ended_at, why, emptied_at
 FROM operation WHERE id = %(id)s
 
 -- name: select_operations
 -- The newest operations.
 SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total, done, skipped,
-       created_at, started_at, ended_at, why
+       created_at, started_at, ended_at, why, emptied_at
 FROM operation ORDER BY created_at DESC, id LIMIT %(limit)s
 
 -- name: operation_skips
@@ -118,6 +118,7 @@ GROUP BY 1 ORDER BY 2 DESC, 1
 SELECT CASE WHEN d.send_id IS NULL THEN 'removed'
             WHEN d.epoch > i.epoch + (o.kind = 'requeue')::int THEN 'requeued again'
             WHEN f.discarded_at IS NOT NULL THEN 'discarded'
+            WHEN d.status = 'unsure' AND d.prove_at IS NOT NULL THEN 'being proved'
             ELSE d.status END, count(*)::int
 FROM operation o
 JOIN operation_item i ON i.operation_id = o.id AND i.result = 'done'
@@ -133,3 +134,55 @@ FROM operation_notification i
 LEFT JOIN notification n ON n.id = i.notification_id
 WHERE i.operation_id = %(id)s AND i.result = 'done'
 GROUP BY 1 ORDER BY 2 DESC, 1
+
+-- name: select_operation_result
+-- What was written down of an operation that is over; no row where nothing was.
+SELECT result FROM operation WHERE id = %(id)s AND result IS NOT NULL
+
+-- name: find_operations_to_note
+-- Operations that ended a day ago, when nearly all of what they took is settled, without a result that is written down.
+SELECT id FROM operation
+WHERE ended_at < now() - interval '1 day' AND result IS NULL
+ORDER BY ended_at, id LIMIT %(limit)s
+
+-- name: note_operation_result
+-- What came of it is written down. Guard: it is over, and this is the first time.
+UPDATE operation SET result = %(result)s WHERE id = %(id)s AND ended_at IS NOT NULL AND result IS NULL
+
+-- name: find_operations_to_empty
+-- Operations whose items can go: ended long ago, with a result that is written down, and with no item whose delivery or
+-- notification is kept: its page shows the operation in its history. Found by key, whatever the planner believes.
+SELECT o.id FROM operation o
+WHERE o.ended_at < now() - %(days)s * interval '1 day' AND o.result IS NOT NULL AND o.emptied_at IS NULL
+  AND NOT EXISTS (
+      SELECT 1 FROM operation_item i
+      CROSS JOIN LATERAL (
+          SELECT 1 FROM delivery WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no OFFSET 0
+      ) AS d
+      WHERE i.operation_id = o.id
+  )
+  AND NOT EXISTS (
+      SELECT 1 FROM operation_notification i
+      CROSS JOIN LATERAL (SELECT 1 FROM notification WHERE notification.id = i.notification_id OFFSET 0) AS n
+      WHERE i.operation_id = o.id
+  )
+ORDER BY o.ended_at, o.id LIMIT %(limit)s
+
+-- name: remove_operation_items
+-- Some of its items. Guard: its result is written down.
+WITH this AS (
+    SELECT id FROM operation WHERE id = %(id)s AND ended_at IS NOT NULL AND result IS NOT NULL
+), items AS (
+    DELETE FROM operation_item WHERE ctid = ANY (ARRAY(
+        SELECT i.ctid FROM operation_item i JOIN this ON this.id = i.operation_id LIMIT %(limit)s))
+    RETURNING 1
+), notifications AS (
+    DELETE FROM operation_notification WHERE ctid = ANY (ARRAY(
+        SELECT i.ctid FROM operation_notification i JOIN this ON this.id = i.operation_id LIMIT %(limit)s))
+    RETURNING 1
+)
+SELECT ((SELECT count(*) FROM items) + (SELECT count(*) FROM notifications))::int
+
+-- name: end_emptying_operation
+-- None of its items is left.
+UPDATE operation SET emptied_at = now() WHERE id = %(id)s AND result IS NOT NULL

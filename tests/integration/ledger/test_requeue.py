@@ -9,7 +9,7 @@ import pytest
 from shared.domain.ids import delivery_key, new_send_id
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
-from shared.ledger import chains, deliveries, operations, sends
+from shared.ledger import chains, deliveries, operation_results, operations, sends
 from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import MadeSend, books, counts, make_send, send_status
@@ -326,7 +326,7 @@ def test_what_changes_after_the_plan_is_skipped_with_the_reason(ledger: Ledger, 
     over = operation(ledger, made.id)
     assert (over.status, over.done, over.skipped) == ("done", 0, 2)
     with ledger.autocommit() as connection:
-        assert operations.skips(connection, made.id) == {LeftOut(what if what != "sent" else "state"): 2}
+        assert operation_results.skips(connection, made.id) == {LeftOut(what if what != "sent" else "state"): 2}
 
 
 def test_late_proof_before_the_chunk_wins_and_the_item_is_skipped(ledger: Ledger, hand: Hand) -> None:

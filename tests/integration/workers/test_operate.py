@@ -7,7 +7,7 @@ from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.states import Channel, Lane, SendStatus
 from shared.jobs import JobName, QueueName
-from shared.ledger import operations, requeue
+from shared.ledger import operation_results, operations, requeue
 from shared.ledger.db import Ledger
 from tests.integration.workers.ches import calls, refused, serve, tags
 from tests.integration.workers.inprocess import InProcess
@@ -58,7 +58,7 @@ def test_what_is_requeued_is_sent_once_under_a_new_key(ledger: Ledger, ches: InP
     assert send_status(ledger, send.id) == "completed"
     assert set(calls(provider).values()) == set(tags(provider).values()) == {1}
     with ledger.autocommit() as connection:
-        assert operations.outcome(connection, made.id) == {"sent": 30}
+        assert operation_results.outcome(connection, made.id).counts == {"sent": 30}
     assert scalar(ledger, "SELECT result FROM audit ORDER BY id DESC LIMIT 1") == "done: 30 requeued, 0 skipped"
 
 

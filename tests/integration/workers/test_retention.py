@@ -8,10 +8,11 @@ from uuid import UUID, uuid4
 import pytest
 from psycopg.types.json import Jsonb
 
+from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
 from shared.jobs import JobName
-from shared.ledger import books, deliveries, retention
+from shared.ledger import books, deliveries, operation_results, operations, requeue, retention, send_page
 from shared.ledger.db import Ledger
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
@@ -350,8 +351,86 @@ def test_what_is_unsure_and_discarded_keeps_its_send_no_longer(ledger: Ledger, w
     assert clean(worker).removed == {"sends": 1, "deliveries": 2, "attempts": 2}
     with ledger.autocommit() as connection:
         (line,) = books.lines(connection, send_id=send.id)
-        assert (line.books.accepted, line.books.unsure) == (2, 2)
+        assert (line.books.accepted, line.books.unsure, line.books.discarded) == (2, 0, 2)
         assert books.sends_out_of_balance(connection, limit=10) == []
+
+
+def test_what_was_discarded_stays_so_in_the_totals_at_every_step(ledger: Ledger, worker: InProcess) -> None:
+    send = make_send(ledger, count=3, status=SendStatus.SENDING)
+    put_rows(ledger, send.id, [1, 2, 3], "failed", attempts=1)
+    worker.tick()
+    make_old(ledger, send)
+    plan(ledger, FailureFilter(ids=((send.id, 1), (send.id, 3))), kind=OperationKind.DISCARD)
+    finish(ledger)
+
+    def told() -> tuple[int, ...]:
+        with ledger.autocommit() as connection:
+            (line,) = books.lines(connection, send_id=send.id)
+            shown = send_page.find(connection, send.id)
+            assert shown is not None
+            assert shown.books[Channel.EMAIL] == line.books
+            assert books.sends_out_of_balance(connection, limit=10) == []
+        return line.books.failed, line.books.discarded, line.books.unaccounted
+
+    assert told() == (1, 2, 0)
+    with ledger.transaction() as connection:
+        assert retention.begin_forgetting(connection, send.id) == 1
+    assert told() == (1, 2, 0)
+    with ledger.transaction() as connection:
+        retention.remove_deliveries(connection, send.id, first=1, last=2)
+    assert told() == (1, 2, 0)
+    clean(worker)
+    assert told() == (1, 2, 0)
+
+
+def test_an_operation_keeps_its_result_and_not_its_items(ledger: Ledger, worker: InProcess) -> None:
+    send = make_send(ledger, count=3, status=SendStatus.SENDING)
+    put_rows(ledger, send.id, [1, 2, 3], "failed", attempts=1)
+    worker.tick()
+    made = plan(ledger, FailureFilter(ids=((send.id, 1), (send.id, 2))))
+    put_rows(ledger, send.id, [2], "sent")
+    finish(ledger)
+    put_rows(ledger, send.id, [1], "sent")
+    worker.tick()
+    ended(ledger, "2 days")
+    assert clean(worker).removed == {}
+    assert count(ledger, "operation_item") == 2
+    ended(ledger, "31 days")
+    assert clean(worker).removed == {}  # a delivery that is kept shows the operation in its history
+    make_old(ledger, send)
+    assert clean(worker).removed == {"sends": 1, "batches": 1, "deliveries": 3, "attempts": 3, "operation_items": 2}
+    assert count(ledger, "operation_item") == 0
+    kept = operation(ledger, made.id)
+    assert (kept.done, kept.skipped, kept.reason, kept.emptied_at is None) == (1, 1, "a test", False)
+    with ledger.autocommit() as connection:
+        came = operation_results.outcome(connection, made.id)
+        assert (came.counts, came.noted_at is None) == ({"sent": 1}, False)
+        assert operation_results.skips(connection, made.id) == {LeftOut.STATE: 1}
+    assert clean(worker).removed == {}
+
+
+def ended(ledger: Ledger, ago: str) -> None:
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET ended_at = now() - %s::interval", [ago])
+
+
+def test_items_of_dead_letters_go_with_their_notifications(ledger: Ledger, worker: InProcess) -> None:
+    with scripted_http() as server:
+        server.always("/bad", answer(400))
+        make_channel(ledger, server.url + "/bad", max_delivery_attempts=1)
+        post(ledger, "a")
+        tell(worker)
+    with ledger.transaction() as connection:
+        now = requeue.ledger_now(connection)
+        operations.plan(
+            connection, OperationKind.REQUEUE, DeadLetterFilter(), operator="kim", reason=None, as_of=now, undo_s=0
+        )
+    finish(ledger)
+    ended(ledger, "31 days")
+    assert "operation_items" not in clean(worker).removed
+    with ledger.transaction() as connection:
+        connection.execute("DELETE FROM notification")
+    assert clean(worker).removed["operation_items"] == 1
 
 
 def test_of_an_old_sends_message_only_the_subject_stays(ledger: Ledger, worker: InProcess) -> None:
