@@ -4,16 +4,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from urllib.parse import urlencode
 
-from flask import Response, request
+from flask import Response, request, url_for
 
 from admin.extensions import services
 from admin.monitoring.access import reads
 from admin.monitoring.csv_export import Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import add_page
-from shared.ledger import audit
+from shared.ledger import audit, failures
 from shared.ledger.audit import AuditEntry, AuditFilter
 
 #: Entries of one page, and of one look while a file is written.
@@ -22,6 +23,7 @@ _LARGEST_ID = 2**63 - 1
 _LONGEST_WORD = 200
 _FIRST_YEAR, _LAST_YEAR = 2000, 2200
 _OPERATION = re.compile(r"operation ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_GROUP = re.compile(r"failure group ([0-9a-f]{12})")
 _COLUMNS = ("when", "operator", "role", "action", "target", "count", "reason", "result", "request", "account")
 
 add_page("audit", tab="System")
@@ -71,6 +73,8 @@ def audit_page() -> str:
     with services().reading.transaction() as connection:
         found = audit.newest(connection, limit=PAGE_SIZE + 1, before=_before(), only=asked.filter)
         operators, actions = audit.known_words(connection)
+        groups = {match[1] for entry in found if (match := _GROUP.fullmatch(entry.target))}
+        titles = {group: cause.title for group, cause in failures.causes(connection, sorted(groups)).items()}
     return page(
         "audit",
         "monitoring/audit.html",
@@ -80,7 +84,7 @@ def audit_page() -> str:
         is_first=_before() is None,
         operators=operators,
         actions=actions,
-        operation_in=_operation_in,
+        place_of=partial(_place_of, titles=titles),
     )
 
 
@@ -146,6 +150,11 @@ def _before() -> int | None:
     return None if found is None else min(max(found, 0), _LARGEST_ID)
 
 
-def _operation_in(target: str) -> str | None:
-    found = _OPERATION.fullmatch(target)
-    return found[1] if found else None
+def _place_of(entry: AuditEntry, *, titles: Mapping[str, str]) -> tuple[str, str | None]:
+    """What a deed was done to, in words, and the address of its page; the ids are in the file and in the address."""
+    if found := _OPERATION.fullmatch(entry.target):
+        words = ((entry.detail or {}).get("filter") or {}).get("words")
+        return words or f"operation {found[1][:8]}", url_for("monitoring.operation_page", operation_id=found[1])
+    if found := _GROUP.fullmatch(entry.target):
+        return f"failures “{titles[found[1]]}”", url_for("monitoring.failure_group", signature=found[1])
+    return entry.target, None

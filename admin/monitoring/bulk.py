@@ -1,43 +1,36 @@
-"""
-A bulk operation from its preview to its plan: what it would do, why, and how many, typed where they are many.
-
-The preview is an address that can be handed on; the form below it carries its moment, so that nothing that failed
-later is taken, and a second click plans the same operation.
-"""
+"""A bulk operation on failures: its preview, an address that can be handed on, and the form that plans it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from flask import flash, redirect, request, url_for
+from flask import request
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
 from admin.errors import ProblemError
 from admin.extensions import services
-from admin.monitoring.access import acts, operator, reads
-from admin.monitoring.failure_filter import as_args, read_filter, read_moment
+from admin.monitoring import confirming
+from admin.monitoring.access import acts, reads
+from admin.monitoring.confirming import RefusedError
+from admin.monitoring.failure_filter import as_args, read_filter
 from admin.monitoring.frame import current_snapshot, page, pages
 from admin.monitoring.panels import add_page
-from shared.domain.masking import mask_text
 from shared.domain.requeue import (
-    REASON_ABOVE,
     REQUEUEABLE,
-    TYPED_ABOVE,
     USUAL,
     FailureFilter,
     OperationKind,
     seconds_for,
 )
 from shared.domain.states import Channel, DeliveryStatus
-from shared.ledger import operations, providers, requeue
+from shared.ledger import providers, requeue
 from shared.ledger.operations import Operation
 from shared.ledger.requeue import Preview
 
 #: "First 5 only".
 _FEW = 5
-LONGEST_REASON = 300
 #: What a provider's word means for deliveries that are requeued now.
 _WAITS = {
     "open": "its circuit is open: these will wait until it takes messages again",
@@ -52,10 +45,6 @@ _NOUNS = {Channel.EMAIL: ("e-mail", "e-mails"), Channel.SMS: ("text message", "t
 add_page("preview", tab="Failures")
 
 
-class RefusedError(Exception):
-    """The form does not say what is needed; the text says what. Nothing is planned."""
-
-
 @pages.get("/operations/new")
 @reads
 def preview_operation() -> str:
@@ -67,12 +56,7 @@ def preview_operation() -> str:
 @acts
 def plan_operation() -> AnyResponse | str:
     """Plan what the preview showed."""
-    try:
-        planned = _plan(request.form)
-    except RefusedError as refused:
-        flash(str(refused), "error")
-        return _preview(request.form)
-    return redirect(url_for("monitoring.operation_page", operation_id=planned.id), code=HTTPStatus.SEE_OTHER)
+    return confirming.answer(_plan, _preview)
 
 
 def _kind(args: MultiDict[str, str]) -> OperationKind:
@@ -104,59 +88,19 @@ def _preview(args: MultiDict[str, str]) -> str:
         filter_args=as_args(asked),
         button=f"{kind.verb} {_noun(seen)}",
         seconds=seconds_for(seen.total, seen.sends, kind=kind),
-        needs_reason=kind.needs_reason(seen.total),
-        reason_above=REASON_ABOVE,
-        is_typed=seen.total > TYPED_ABOVE,
         takes_unsure=kind is OperationKind.REQUEUE and _counts_unsure(seen),
         providers=_providers(seen) if kind is OperationKind.REQUEUE else [],
         few=_FEW if seen.total > _FEW and not asked.first else None,
-        reason=mask_text(args.get("reason", "")[:LONGEST_REASON]),
-        longest_reason=LONGEST_REASON,
+        **confirming.form_context(kind, seen.total),
     )
 
 
 def _plan(form: MultiDict[str, str]) -> Operation:
     kind, asked = _kind(form), _read(form)
-    as_of = read_moment(form, "as_of")
-    if as_of is None:
-        raise no_moment()
     accepts = form.get("accepts_duplicates") == "yes"
     if kind is OperationKind.REQUEUE and asked.statuses == {DeliveryStatus.UNSURE} and not accepts:
         raise RefusedError("These may have been sent already: tick that you accept possible duplicates.")
-    reason = mask_text(form.get("reason", "").strip()[:LONGEST_REASON])
-    with services().ledger.transaction() as connection:
-        if as_of > requeue.ledger_now(connection):
-            raise no_moment()
-        planned, frozen = operations.plan(
-            connection,
-            kind,
-            asked,
-            operator=operator(),
-            reason=reason or None,
-            as_of=as_of,
-            accepts_duplicates=accepts,
-        )
-        if planned is None:
-            raise RefusedError(f"There is nothing left to {kind.value}: see below what became of them.")
-        if frozen is not None:  # the second of two clicks is answered like the first
-            check_confirmed(kind, frozen.total, reason=reason, form=form)
-    return planned
-
-
-def no_moment() -> ProblemError:
-    """The form does not carry its preview's moment."""
-    return ProblemError(HTTPStatus.BAD_REQUEST, "bad-operation", "The form does not say when its preview was made.")
-
-
-def check_confirmed(kind: OperationKind, total: int, *, reason: str, form: MultiDict[str, str]) -> None:
-    """Raises what undoes the plan: whoever asked saw another number, or did not say what is needed."""
-    shown = form.get("shown", "")
-    if not shown.isdigit() or total > int(shown):
-        raise RefusedError("There are more by now than the preview showed: look again.")
-    if kind.needs_reason(total) and not reason:
-        raise RefusedError("Say why: the reason is kept with the operation.")
-    if total > TYPED_ABOVE and form.get("typed", "").replace(",", "").strip() != shown:
-        raise RefusedError(f"Type the number {shown} to confirm that you mean that many.")
+    return confirming.plan(kind, asked, form, accepts_duplicates=accepts)
 
 
 def _counts_unsure(seen: Preview) -> bool:

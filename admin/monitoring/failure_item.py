@@ -3,13 +3,14 @@
 from http import HTTPStatus
 from uuid import UUID
 
-from flask import abort, flash, redirect, request, url_for
+from flask import abort, flash, redirect, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import services
 from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import add_page
+from admin.monitoring.reason import given_reason
 from shared.domain.ids import IdError, parse_delivery_id
 from shared.domain.masking import mask_text
 from shared.domain.states import DeliveryStatus
@@ -33,7 +34,7 @@ def failure_item(delivery: str) -> str:
 def reveal_address(delivery: str) -> str | AnyResponse:
     """The address in full, in this one answer; who asked for it and why is kept."""
     send_id, row_no = _parse(delivery)
-    reason = mask_text(request.form.get("reason", "").strip(), 200)
+    reason = given_reason()
     if not reason:
         flash("Say why you need the address.", "error")
         return redirect(url_for("monitoring.failure_item", delivery=delivery), code=HTTPStatus.SEE_OTHER)
