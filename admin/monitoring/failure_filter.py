@@ -33,7 +33,7 @@ def read_filter(args: MultiDict[str, str]) -> FailureFilter:
 
     Raises: ProblemError 400 naming what is wrong.
     """
-    status = args.get("status", "final")
+    status = args.get("status") or "final"  # a form says nothing where nothing was chosen
     if status not in STATUSES:
         raise _wrong("status", f"is one of {', '.join(STATUSES)}")
     ids = _ids(args.getlist("id"))
@@ -47,6 +47,7 @@ def read_filter(args: MultiDict[str, str]) -> FailureFilter:
         since=read_moment(args, "since"),
         provider=_matching(args, "provider", _NAME, "is a provider's name"),
         recipient=_matching(args, "who", _RECIPIENT, "comes from the search by recipient"),
+        operation=_operation(args.get("operation")),
         first=_first(args.get("first")),
     )
 
@@ -63,6 +64,7 @@ def as_args(asked: FailureFilter) -> list[tuple[str, str]]:
         ("send", str(asked.send_id) if asked.send_id else None),
         ("since", asked.since.isoformat() if asked.since else None),
         ("who", asked.recipient),
+        ("operation", str(asked.operation) if asked.operation else None),
         ("first", str(asked.first) if asked.first else None),
         *(("id", delivery_id(send_id, row_no)) for send_id, row_no in asked.ids),
     ]
@@ -141,6 +143,13 @@ def _send(text: str | None) -> UUID | None:
         return parse_send_id(text)
     except IdError:
         raise _wrong("send", "is the id of a send") from None
+
+
+def _operation(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        raise _wrong("operation", "is the id of an operation") from None
 
 
 def _ids(texts: list[str]) -> tuple[tuple[UUID, int], ...]:

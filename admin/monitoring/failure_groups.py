@@ -73,7 +73,8 @@ def _row(group: Group, by: str, cause: Cause | None, names: Mapping[str, str]) -
             "at": cause.requeued_at.isoformat(),
             "status": cause.operation_status,
             "done": cause.done,
-            "again": group.count,
+            "again": cause.again,
+            "again_more": cause.again_more,
         }
     if cause is not None and cause.note is not None and cause.note_at is not None:
         row["note"] = {"text": cause.note, "author": cause.note_author, "at": cause.note_at.isoformat()}

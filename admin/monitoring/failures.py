@@ -13,6 +13,7 @@ from admin.monitoring import failure_groups
 from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.failure_filter import as_args, cursor, read_cursor, read_filter
+from admin.monitoring.failure_form import filter_form
 from admin.monitoring.failure_groups import GROUPINGS, KINDS
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
@@ -102,19 +103,21 @@ def filter_url(endpoint: str, args: list[tuple[str, str]], **more: str) -> str:
 @reads
 def failures_page() -> str:
     """The page."""
-    _without_frame(request.args)  # a filter that says nothing is told before anything is read
-    return page("failures", "monitoring/failures.html")
+    asked = _without_frame(request.args)  # a filter that says nothing is told before anything is read
+    return page("failures", "monitoring/failures.html", form=filter_form(asked, request.args, kept=("by",)))
 
 
 def _list_context(asked: FailureFilter, *, discarded: bool) -> dict[str, Any]:
     before = read_cursor(request.args.get("before"))
     with services().reading.transaction() as connection:
+        asked = failures.named(connection, asked)
         found = failures.page(connection, asked, discarded=discarded, before=before, limit=PAGE_SIZE + 1)
         causes = failures.causes(connection, sorted({line.signature for line in found}))
     lines = found[:PAGE_SIZE]
     last = lines[-1] if len(found) > PAGE_SIZE else None
     kept = timedelta(days=services().settings.retention_days)
     return {
+        "asked": asked,
         "lines": lines,
         "causes": causes,
         "older": cursor(last.failed_at, last.send_id, last.row_no) if last else None,
@@ -133,7 +136,9 @@ def failure_list() -> str:
     """Failures one by one, the newest first."""
     asked = _without_frame(request.args)
     discarded = request.args.get("discarded") == "1"
-    return page("failure_list", "monitoring/failure_list.html", **_list_context(asked, discarded=discarded))
+    context = _list_context(asked, discarded=discarded)
+    form = filter_form(context["asked"], request.args, kept=("discarded",))
+    return page("failure_list", "monitoring/failure_list.html", form=form, **context)
 
 
 @pages.get("/failures/groups/<signature>")
@@ -150,7 +155,7 @@ def failure_group(signature: str) -> str:
             connection, FailureFilter(statuses=REQUEUEABLE, signature=signature), by="error"
         )
     context = _list_context(asked, discarded=request.args.get("discarded") == "1")
-    if not rows["groups"] and cause.title == "unknown":
+    if not rows["groups"] and cause.title == failures.UNKNOWN:
         abort(404)
     return page(
         "failure_group",
@@ -172,6 +177,13 @@ def write_note(signature: str) -> AnyResponse:
         failures.write_note(connection, signature, request.form.get("text", "")[:_LONGEST_NOTE], author=operator())
     flash("The note is written.")
     return redirect(url_for("monitoring.failure_group", signature=signature), code=303)
+
+
+@pages.get("/failures/find")
+@reads
+def find_nobody() -> AnyResponse:
+    """The same address without its form: opened or loaded again by hand."""
+    return redirect(url_for("monitoring.failures_page"), code=303)
 
 
 @pages.post("/failures/find")

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -114,8 +114,9 @@ class FailureFilter:
     """
     Which deliveries. All conditions hold at once; `ids` (send, row) stand for themselves.
 
-    `signature` is that of the failure that settled the delivery; `since` counts from that moment. `recipient` is the
-    ledger's hash of an address, in hexadecimal digits. `first` takes so many of the newest and leaves the others.
+    `signature` is that of the failure that settled the delivery, `cause` its title, for words alone; `since` counts
+    from that moment. `recipient` is the ledger's hash of an address, in hexadecimal digits. `operation` asks for what
+    is a failure after that operation did its work on it. `first` takes so many of the newest and leaves the others.
     """
 
     ids: tuple[tuple[UUID, int], ...] = ()
@@ -127,7 +128,9 @@ class FailureFilter:
     since: datetime | None = None
     provider: str | None = None
     recipient: str | None = None
+    operation: UUID | None = None
     first: int | None = None
+    cause: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.statuses or self.statuses - REQUEUEABLE:
@@ -153,7 +156,9 @@ class FailureFilter:
         if self.recipient:
             parts.append("to one recipient")
         if self.signature:
-            parts.append(f"with cause {self.signature}")
+            parts.append(f"with cause {f'“{self.cause}”' if self.cause else self.signature}")
+        if self.operation:
+            parts.append(f"left by operation {str(self.operation)[:8]}")
         if self.since:
             parts.append(f"settled since {self.since:%Y-%m-%d %H:%M:%S %Z}")
         return " ".join(parts)
@@ -171,6 +176,7 @@ class FailureFilter:
             "since": self.since.isoformat() if self.since else None,
             "provider": self.provider,
             "recipient": self.recipient,
+            "operation": str(self.operation) if self.operation else None,
             "first": self.first,
             "words": self.words(),
         }
@@ -185,7 +191,8 @@ def operation_id(
     accepts_duplicates: bool,
 ) -> UUID:
     """The id of the operation that this request is: the same for the same person, set and moment of the preview."""
-    what = [kind.value, operator, as_of.isoformat(), accepts_duplicates, asked.as_json()]
+    meant = {name: value for name, value in asked.as_json().items() if name != "words"}  # a cause may be named anew
+    what = [kind.value, operator, as_of.isoformat(), accepts_duplicates, meant]
     return uuid5(_REQUESTS, json.dumps(what, sort_keys=True))
 
 

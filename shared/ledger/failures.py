@@ -1,7 +1,7 @@
 """Open failures as people look at them: counts, groups, pages of a list, one delivery and its history."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,9 @@ _ONE = statement("select_failed_delivery")
 _HISTORY = statement("select_history")
 _WRITE_NOTE = statement("write_failure_note")
 _DELETE_NOTE = statement("delete_failure_note")
+
+#: The title of a cause that nothing is known of.
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What is known of a signature. The last requeue is the newest that took one of its deliveries."""
+    """
+    What is known of a signature. The last requeue is the newest that took one of its deliveries.
+
+    `again` of these failed for this cause once more, and are open now; `again_more`: at least so many.
+    """
 
     signature: str
     title: str
@@ -73,6 +80,8 @@ class Cause:
     done: int | None
     total: int | None
     requeued_at: datetime | None
+    again: int
+    again_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +128,14 @@ def causes(connection: Connection, signatures: Sequence[str]) -> dict[str, Cause
     """What is known of causes, by signature; titles and notes are masked."""
     rows = connection.execute(_CAUSES, {"signatures": list(signatures)}, prepare=False)
     return {row[0]: Cause(row[0], mask_text(row[1]), *row[2:]) for row in rows}
+
+
+def named(connection: Connection, asked: FailureFilter) -> FailureFilter:
+    """The filter with the title of the cause that it names, for its words; as it is where nothing is known of that."""
+    if asked.signature is None or asked.cause is not None:
+        return asked
+    title = causes(connection, [asked.signature])[asked.signature].title
+    return asked if title == UNKNOWN else replace(asked, cause=title)
 
 
 def page(
@@ -255,4 +272,5 @@ def _conditions(asked: FailureFilter) -> dict[str, Any]:
         "send_id": asked.send_id,
         "since": asked.since,
         "recipient": bytes.fromhex(asked.recipient) if asked.recipient else None,
+        "left_by": asked.operation,
     }

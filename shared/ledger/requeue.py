@@ -12,6 +12,7 @@ from uuid import UUID
 
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus
+from shared.ledger import failures
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -75,7 +76,7 @@ def judge(
 
     `as_of` is the moment of the preview, None for now.
     """
-    moment = as_of or ledger_now(connection)
+    moment, asked = as_of or ledger_now(connection), failures.named(connection, asked)
     takes_unsure = DeliveryStatus.UNSURE in asked.statuses and (accepts_duplicates or kind is not OperationKind.REQUEUE)
     rows = connection.execute(
         _JUDGE,
@@ -90,6 +91,7 @@ def judge(
             "tenant": asked.tenant,
             "provider": asked.provider,
             "recipient": bytes.fromhex(asked.recipient) if asked.recipient else None,
+            "left_by": asked.operation,
             "since": asked.since,
             "looked_at": sorted(asked.statuses | {DeliveryStatus.UNSURE}),
             "takes_unsure": takes_unsure,

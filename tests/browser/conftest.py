@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from admin.local.tether import Tether
+from shared.domain.roles import Role
 from shared.ledger.db import Ledger
 from shared.settings import load
 from tests.browser.chromium import Person, chromium
@@ -106,6 +107,17 @@ def person(chromium_browser: Browser, stage: Stage, context_options: dict[str, A
     """Somebody who is signed in at `stage`."""
     with chromium_browser.new_context(viewport={"width": 1280, "height": 800}, **context_options) as context:
         name, value = stage.cookie()
+        context.add_cookies([{"name": name, "value": value, "url": stage.url}])
+        person = Person(context, stage.url)
+        yield person
+        person.check()
+
+
+@pytest.fixture
+def reader(chromium_browser: Browser, site: Site, stage: Stage) -> Iterator[Person]:
+    """Somebody who may only read, at `stage`, over the empty ledger of `site`."""
+    with chromium_browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        name, value = stage.cookie(Role.READ)
         context.add_cookies([{"name": name, "value": value, "url": stage.url}])
         person = Person(context, stage.url)
         yield person

@@ -48,10 +48,10 @@ class Stage:
     def hub(self) -> Hub:
         return hub(self.app)
 
-    def cookie(self) -> tuple[str, str]:
+    def cookie(self, role: Role = Role.ADMIN) -> tuple[str, str]:
         """Give the name and value of a signed-in browser's cookie."""
         client: FlaskClient = self.app.test_client()
-        sign_in(self.app, client, role=Role.ADMIN)
+        sign_in(self.app, client, role=role)
         name = str(self.app.config["SESSION_COOKIE_NAME"])
         kept = client.get_cookie(name)
         assert kept is not None

@@ -63,3 +63,17 @@ def age_failures(ledger: Ledger, send_id: UUID, age: str) -> None:
     """Make the failures of a send as old as an interval says."""
     with ledger.autocommit() as connection:
         connection.execute("UPDATE failure SET failed_at = now() - %s::interval WHERE send_id = %s", [age, send_id])
+
+
+def fail_again(ledger: Ledger, send_id: UUID, rows: list[int]) -> None:
+    """Make deliveries that were requeued fail as they did before, in their new epoch."""
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO attempt (send_id, row_no, claim_id, epoch, number, channel, provider, outcome, became, code,"
+            " detail, signature, started_at, ended_at) SELECT a.send_id, a.row_no, gen_random_uuid(), d.epoch, 5,"
+            " a.channel, a.provider, a.outcome, a.became, a.code, a.detail, a.signature, now(), now()"
+            " FROM attempt a JOIN delivery d USING (send_id, row_no)"
+            " WHERE a.send_id = %s AND a.row_no = ANY (%s) AND a.epoch = 0",
+            [send_id, rows],
+        )
+    put_rows(ledger, send_id, rows, "dead_lettered")

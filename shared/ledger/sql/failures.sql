@@ -38,6 +38,10 @@ WITH cell AS MATERIALIZED (
       AND (%(send_id)s::uuid IS NULL OR f.send_id = %(send_id)s)
       AND (%(since)s::timestamptz IS NULL OR f.failed_at >= %(since)s)
       AND (%(recipient)s::bytea IS NULL OR f.address_hash = %(recipient)s)
+      AND (%(left_by)s::uuid IS NULL OR EXISTS (
+          SELECT 1 FROM operation_item i JOIN operation o ON o.id = i.operation_id
+          WHERE i.operation_id = %(left_by)s AND i.send_id = f.send_id AND i.row_no = f.row_no AND i.result = 'done'
+            AND f.epoch = i.epoch + (o.kind = 'requeue')::int))
     GROUP BY 1, 2, 3, 4, 5
 ), whole AS (
     SELECT key, sum(count)::int AS count, count(DISTINCT tenant_id)::int AS tenants, min(tenant_id) AS tenant_id,
@@ -58,12 +62,13 @@ FROM whole w LEFT JOIN daily d ON d.key = w.key
 ORDER BY w.count DESC, w.key
 
 -- name: describe_causes
--- What is known of causes: title, word, first seen, note, newest requeue. A cause that no attempt has named is told by
--- the words of its newest delivery.
+-- What is known of causes: title, word, first seen, note, newest requeue, and how many of that failed for it again: of
+-- the first thousand failures since, whatever else came in. A cause that no attempt has named is told by the words of
+-- its newest delivery.
 SELECT k.signature, coalesce(g.title, left(newest.last_error, 120), 'unknown'),
        coalesce(g.outcome, newest.outcome, CASE WHEN newest.refused THEN 'refused' END), coalesce(g.channel, newest.channel),
        coalesce(g.provider, newest.provider), g.first_seen_at, n.text, n.author, n.at,
-       o.id, o.operator, o.status, o.done, o.total, o.created_at
+       o.id, o.operator, o.status, o.done, o.total, o.created_at, coalesce(again.count, 0), coalesce(again.more, false)
 FROM unnest(%(signatures)s::text[]) AS k (signature)
 LEFT JOIN failure_group g ON g.signature = k.signature
 LEFT JOIN failure_note n ON n.signature = k.signature
@@ -73,6 +78,20 @@ LEFT JOIN LATERAL (
     WHERE f.signature = k.signature AND o.kind = 'requeue' AND o.status <> 'undone'
     ORDER BY o.created_at DESC LIMIT 1
 ) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT count(i.found)::int AS count, count(*) = 1000 AS more
+    FROM (
+        SELECT f.send_id, f.row_no, f.epoch FROM failure f
+        WHERE f.signature = k.signature AND f.failed_at >= o.created_at AND f.discarded_at IS NULL AND NOT f.proving
+        ORDER BY f.failed_at LIMIT 1000
+    ) AS f
+    LEFT JOIN LATERAL (
+        SELECT 1 AS found FROM operation_item
+        WHERE operation_id = o.id AND operation_item.send_id = f.send_id AND operation_item.row_no = f.row_no
+          AND operation_item.epoch = f.epoch - 1 AND result = 'done'
+        OFFSET 0
+    ) AS i ON true
+) AS again ON o.id IS NOT NULL
 LEFT JOIN LATERAL (
     SELECT d.last_error, f.outcome, f.channel, f.provider, f.refused
     FROM (SELECT * FROM failure WHERE failure.signature = k.signature ORDER BY failed_at DESC LIMIT 1) AS f
@@ -95,6 +114,10 @@ FROM (
           AND (%(send_id)s::uuid IS NULL OR f.send_id = %(send_id)s)
           AND (%(since)s::timestamptz IS NULL OR f.failed_at >= %(since)s)
           AND (%(recipient)s::bytea IS NULL OR f.address_hash = %(recipient)s)
+          AND (%(left_by)s::uuid IS NULL OR EXISTS (
+              SELECT 1 FROM operation_item i JOIN operation o ON o.id = i.operation_id
+              WHERE i.operation_id = %(left_by)s AND i.send_id = f.send_id AND i.row_no = f.row_no AND i.result = 'done'
+                AND f.epoch = i.epoch + (o.kind = 'requeue')::int))
           AND (%(before)s::timestamptz IS NULL OR f.failed_at <= %(before)s)
           AND (%(before)s::timestamptz IS NULL OR f.failed_at < %(before)s
                OR (f.send_id, f.row_no) > (%(after_send)s::uuid, %(after_row)s::int))

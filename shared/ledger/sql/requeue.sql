@@ -18,6 +18,10 @@ WITH candidate AS (
       AND (%(signature)s::text IS NULL OR f.signature = %(signature)s)
       AND (%(provider)s::text IS NULL OR f.provider = %(provider)s)
       AND (%(recipient)s::bytea IS NULL OR f.address_hash = %(recipient)s)
+      AND (%(left_by)s::uuid IS NULL OR EXISTS (
+          SELECT 1 FROM operation_item i JOIN operation o ON o.id = i.operation_id
+          WHERE i.operation_id = %(left_by)s AND i.send_id = f.send_id AND i.row_no = f.row_no AND i.result = 'done'
+            AND f.epoch = i.epoch + (o.kind = 'requeue')::int))
       AND (%(kind)s <> 'restore' OR f.discarded_at IS NOT NULL)
     UNION ALL
     SELECT d.send_id, d.row_no, d.epoch, d.channel, d.status, coalesce(f.failed_at, d.settled_at),

@@ -13,8 +13,8 @@ from shared.ledger.db import Ledger
 from tests.support.books import assert_books_balance
 from tests.support.browser import Browser, text_of
 from tests.support.factories import counts, make_tenant
-from tests.support.failing import CAUSE, make_failures
-from tests.support.ledger_rows import one, scalar
+from tests.support.failing import CAUSE, TITLE, fail_again, make_failures
+from tests.support.ledger_rows import one, put_rows, scalar
 from tests.support.requeuing import finish
 from tests.support.waiting import wait_until
 
@@ -82,8 +82,46 @@ def test_a_group_is_requeued_and_its_result_stays(browser: Browser, ledger: Ledg
     assert "3 owed" in said
     assert (counts(ledger, send.id), counts(ledger, other.id)) == ({"owed": 3}, {"dead_lettered": 1})
     listed = text_of(browser.get(POST))
-    assert f"Requeue all dead-lettered or failed deliveries with cause {CAUSE}" in listed
+    assert f"Requeue all dead-lettered or failed deliveries with cause “{TITLE}”" in listed
+    audited = text_of(browser.get("/admin/monitoring/audit"))
+    assert f"all dead-lettered or failed deliveries with cause “{TITLE}”" in audited
+    for said in (listed, audited):
+        assert CAUSE not in said
     assert_books_balance(ledger, except_for=frozenset({"the counts of the minutes sum to the books"}))
+
+
+def test_what_failed_again_is_counted_and_leads_to_these_rows_alone(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=3)
+    path = confirm(browser, f"kind=requeue&group={CAUSE}")
+    let_begin(ledger)
+    finish(ledger)
+    late = make_failures(ledger)
+    put_rows(ledger, send.id, [1], "sent")
+    fail_again(ledger, send.id, [2, 3])
+    page = browser.get(path)
+    assert re.search(r"What became of them 1 sent 2 dead-lettered again → view", text_of(page))
+    counted(browser, "3 requeued, 2 failed again")
+    from_group = re.search(r'<a href="([^"]+)">2 failed again', browser.get("/admin/monitoring/failures").text)
+    from_operation = re.search(r'<a href="([^"]+)" aria-label="View the 2 dead-lettered again">', page.text)
+    for found in (from_group, from_operation):
+        assert found is not None
+        rows = browser.get(found[1].replace("&amp;", "&")).text
+        assert re.findall(r'name="id" value="([^"]+)"', rows) == [f"{send.id}.2", f"{send.id}.3"]
+        assert str(late.id) not in rows
+    operation = path.rpartition("/")[2]
+    assert form_of(browser.get(f"{NEW}?kind=requeue&operation={operation}").text)["shown"] == "2"
+
+
+def test_what_was_discarded_or_sent_is_told_by_its_operation_too(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=2)
+    path = confirm(browser, "kind=discard&first=1", reason="a typo of theirs")
+    let_begin(ledger)
+    finish(ledger)
+    page = browser.get(path)
+    assert "1 discarded → view" in text_of(page)
+    found = re.search(r'<a href="([^"]+)" aria-label="View the 1 discarded">', page.text)
+    assert found is not None
+    assert browser.get(found[1].replace("&amp;", "&")).text.count('name="id" value="') == 1
 
 
 def test_a_double_click_is_one_operation(browser: Browser, ledger: Ledger) -> None:

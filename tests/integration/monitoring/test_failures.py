@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from flask import Flask
@@ -62,7 +63,7 @@ def test_groups_by_something_else_than_the_error(browser: Browser, ledger: Ledge
     row = group_row(page, shown)
     assert 'data-label="Count"><span class="figure">1</span>' in row
     narrowed = browser.get(re.search(r'<th scope="row" class="group-title">\s*<a href="([^"]+)">' + shown, page)[1])  # type: ignore[index]
-    assert TITLE not in text_of(narrowed).split("Unsure")[0]
+    assert TITLE not in text_of(narrowed).split("Groups Error")[1].split("Unsure")[0]
 
 
 def test_a_group_leads_to_its_failures_and_takes_a_note(browser: Browser, ledger: Ledger) -> None:
@@ -146,6 +147,60 @@ def test_what_is_no_address_is_said_and_goes_nowhere(browser: Browser) -> None:
     answer = browser.post(f"{PAGE}/find", {"address": "jane.doe@"}, follow=True)
     assert "no address that a message can go to" in answer.text
     assert "jane.doe" not in answer.text
+
+
+def chosen(page: str) -> dict[str, str]:
+    """What the filter form has chosen, as it would send it."""
+    form = re.search(r'<form class="filter"(.*?)</form>', page, re.DOTALL)
+    assert form is not None, page
+    fields = dict(re.findall(r'<input[^>]*name="(\w+)" value="([^"]*)"', form[1]))
+    for name, options in re.findall(r'<select id="[\w-]+" name="(\w+)">(.*?)</select>', form[1], re.DOTALL):
+        fields[name] = re.findall(r'<option value="([^"]*)" selected>', options)[0]
+    return fields
+
+
+@pytest.mark.parametrize("path", [PAGE, f"{PAGE}/list"])
+def test_the_filter_form_says_what_the_address_says_and_sends_the_same(
+    browser: Browser, ledger: Ledger, path: str
+) -> None:
+    make_failures(ledger, count=3)
+    there = make_failures(
+        ledger, status="failed", cause="bbbbbbbbbbbb", title="no such number", tenant="other", channel=Channel.SMS,
+        provider="twilio",
+    )  # fmt: skip
+    asked = {"status": "failed", "channel": "sms", "tenant": "other", "provider": "twilio", "group": "bbbbbbbbbbbb",
+             "send": str(there.id), "since": "24h"}  # fmt: skip
+    page = browser.get(f"{path}?{urlencode(asked)}").text
+    assert chosen(page) == asked
+    assert "no such number" in page
+    assert "Clear the filter" in page
+    plain = browser.get(path).text
+    assert set(chosen(plain).values()) == {""}
+    assert "Clear the filter" not in plain
+    sent = browser.get(f"{path}?{urlencode(chosen(plain))}")  # a browser sends the empty fields too
+    assert "4 dead-lettered" not in text_of(sent)
+    assert TITLE in text_of(browser.get(f"{path}?{urlencode({**chosen(plain), 'tenant': 'acme'})}"))
+
+
+def test_the_filter_form_keeps_what_it_has_no_field_for(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, addresses=["jane.doe@example.com"])
+    found = browser.post(f"{PAGE}/find", {"address": "jane.doe@example.com"}, follow=True).text
+    assert re.fullmatch("[0-9a-f]{32}", chosen(found)["who"])
+    assert chosen(browser.get(f"{PAGE}?by=tenant").text)["by"] == "tenant"
+    assert chosen(browser.get(f"{PAGE}/list?discarded=1&status=any").text)["discarded"] == "1"
+    moment = chosen(browser.get(f"{PAGE}/list?since=2026-05-01T10:00:00%2B00:00").text)["since"]
+    assert moment == "2026-05-01T10:00:00+00:00"
+
+
+def test_a_cause_has_its_title_wherever_it_is_told_of(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=2, title="CHES 400: Invalid Domain")
+    browser.post(f"{PAGE}/groups/{CAUSE}/note", {"text": "ticket 12"})
+    words = "with cause “CHES 400: Invalid Domain”"
+    assert words in text_of(browser.get(f"/admin/monitoring/operations/new?kind=discard&group={CAUSE}"))
+    assert words in text_of(browser.get(f"{PAGE}/list?group={CAUSE}"))
+    audited = browser.get("/admin/monitoring/audit")
+    assert "failures “CHES 400: Invalid Domain”" in text_of(audited)
+    assert f'href="{PAGE}/groups/{CAUSE}"' in audited.text
 
 
 def test_failed_jobs_are_listed_with_their_tenants(browser: Browser, ledger: Ledger) -> None:

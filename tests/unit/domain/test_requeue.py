@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -34,6 +35,11 @@ NOW = datetime(2027, 3, 28, 9, 0, tzinfo=UTC)
                 " settled since 2027-03-28 09:00:00 UTC"
             ),
         ),
+        (
+            FailureFilter(signature="0123456789ab", cause="CHES 400: Invalid domain"),
+            "all dead-lettered or failed deliveries with cause “CHES 400: Invalid domain”",
+        ),
+        (FailureFilter(operation=SEND), "all dead-lettered or failed deliveries left by operation 01a2163a"),
         (FailureFilter(ids=((SEND, 1),)), "1 delivery named by its id, if dead-lettered or failed"),
         (FailureFilter(ids=((SEND, 1), (SEND, 2))), "2 deliveries named by their ids, if dead-lettered or failed"),
     ],
@@ -54,6 +60,8 @@ def test_the_same_request_is_the_same_operation_and_another_is_another() -> None
 
     one = FailureFilter(ids=((SEND, 1), (SEND, 2)))
     assert id_of(one) == id_of(FailureFilter(ids=((SEND, 2), (SEND, 1))))
+    cause = FailureFilter(signature="0123456789ab")
+    assert id_of(cause) == id_of(replace(cause, cause="what it is called by now"))
     others = [
         id_of(FailureFilter(ids=((SEND, 1), (SEND, 3)))),
         id_of(FailureFilter(send_id=SEND)),
