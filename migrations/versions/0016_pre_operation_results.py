@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0014_pre_operation_results"
-down_revision = "0013_pre_sends_kept"
+revision = "0016_pre_operation_results"
+down_revision = "0015_pre_notification_history"
 branch_labels = None
 depends_on = None
 
