@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0016_pre_operation_results"
-down_revision = "0015_pre_notification_history"
+revision = "0017_pre_operation_results"
+down_revision = "0016_pre_twilio_messages"
 branch_labels = None
 depends_on = None
 
