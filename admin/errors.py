@@ -120,7 +120,7 @@ def _from_lost_database(error: Exception) -> Response:
     _log.warning("database_unavailable", extra={"error": type(error).__name__})
     remedy = "Repeat the request; a submission is safe to repeat under the same Idempotency-Key."
     if is_page():
-        remedy = "Sending goes on as far as it can. Load the page again in a moment."
+        remedy = "Nothing was changed, unless only its answer was lost: look before you repeat it."
     problem = ProblemError(
         503,
         "unavailable",

@@ -11,6 +11,7 @@ from shared.coordination.redis import RedisLink
 from shared.jobs import CountsMessages, Jobs, make_broker
 from shared.ledger.db import Ledger, bounded_connection, sqlalchemy_url
 from shared.ledger.models import Base
+from shared.ledger.resting import RestingLedger
 from shared.settings import Settings
 
 #: Reads of the admin pages; the tenant API uses named statements over `Services.ledger`.
@@ -30,12 +31,13 @@ class Services:
     """
     One per process. Connections are made when they are first needed.
 
-    `reading` is a small pool for what people look at: nobody waits long for it, and it takes none from the API.
+    `reading` is a small pool for what people look at: nobody waits long for it, and it takes none from the API. While
+    the ledger is known to be away it is not asked.
     """
 
     settings: Settings
     ledger: Ledger
-    reading: Ledger
+    reading: RestingLedger
     jobs: Jobs
     link: RedisLink
     doorbell: Doorbell
@@ -65,7 +67,7 @@ def install(app: Flask, settings: Settings) -> Services:
     services = Services(
         settings=settings,
         ledger=Ledger(url, size=settings.db_pool_size, name="tidings-web", patience_s=_PATIENCE_S),
-        reading=Ledger(
+        reading=RestingLedger(
             url,
             size=4,
             name="tidings-reading",

@@ -101,10 +101,14 @@ def operator() -> str:
     return found.name if found else ""
 
 
+def note_ledger_away() -> None:
+    """Remember for this request that the ledger is away: nothing can be changed."""
+    g.is_ledger_away = True
+
+
 def may_act() -> bool:
     """Whether the person who is signed in may change something now; a template disables its buttons by it."""
-    found = who()
-    return found is not None and found.may_act
+    return who() is not None and not why_not_act()
 
 
 def why_not_act() -> str:
@@ -112,6 +116,8 @@ def why_not_act() -> str:
     found = who()
     if found is None:
         return "You are not signed in."
+    if found.role.may_act and (g.get("is_ledger_away") or services().reading.is_resting):
+        return "The ledger does not answer: nothing can be changed just now."
     if found.may_act:
         return ""
     if found.doubt and found.role.may_act:
@@ -169,6 +175,8 @@ def _guard() -> AnyResponse | None:
     if request.method not in SAFE_METHODS:
         _refuse_other_sites()
     if need is Need.ACTING and not found.may_act:
+        if found.role.may_act and request.method in SAFE_METHODS:
+            services().reading.refuse_while_resting()  # nobody is denied a look that could not be answered anyway
         _deny(why_not_act())
     return None
 
@@ -218,6 +226,7 @@ def _deny(reason: str) -> None:
     name = operator()
     target = f"{request.method} {request.path}"
     try:
+        services().reading.refuse_while_resting()
         with services().ledger.transaction() as connection:
             audit.record(connection, operator=name, action="denied", target=target, result="denied", reason=reason)
     except POSTGRES_AWAY:

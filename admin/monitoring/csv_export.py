@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain, islice
 
 from flask import Response, stream_with_context
 
@@ -35,7 +36,9 @@ def csv_response(name: str, header: Sequence[str], rows: Iterable[Sequence[Cell]
         rows: read only as far as they are sent; addresses in their texts are masked here, once more.
         most: rows after which a last line says that there is more.
     """
-    answer = Response(stream_with_context(_texts(header, rows, most)), mimetype="text/csv")
+    remaining = iter(rows)
+    first = tuple(islice(remaining, 1))  # read now: what cannot be read at all is an answer, and no broken file
+    answer = Response(stream_with_context(_texts(header, chain(first, remaining), most)), mimetype="text/csv")
     answer.headers["Content-Disposition"] = f'attachment; filename="{name}.csv"'
     answer.headers["Cache-Control"] = "no-store"
     return answer

@@ -1,14 +1,16 @@
-"""What a person sees instead of a page: not found, not allowed, away, broken. Nothing here needs a store."""
+"""What a person sees instead of a page: not found, not allowed, away, broken. Nothing here reads a store."""
 
 from http import HTTPStatus
 from pathlib import PurePosixPath
 
-from flask import Response, current_app, g, render_template, request
+from flask import Response, current_app, g, make_response, render_template, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import RoutingException
 
 from admin.errors import ProblemError
 from admin.monitoring.access import who
+from admin.monitoring.frame import BlindError, blind, page
+from admin.monitoring.panels import Panel, add_page
 from admin.monitoring.sign_in.session import SAFE_METHODS
 from shared.domain.roles import Role
 
@@ -22,6 +24,8 @@ _TITLES = {
 }
 _ROLES = {Role.ADMIN: "may see and do everything", Role.READ: "may see everything and change nothing"}
 
+add_page("away", Panel("away", "What is known"))
+
 
 def fault_page(problem: ProblemError) -> Response:
     """
@@ -32,6 +36,8 @@ def fault_page(problem: ProblemError) -> Response:
     if problem.status == HTTPStatus.METHOD_NOT_ALLOWED and request.method in SAFE_METHODS:
         return Response(status=HTTPStatus.SEE_OTHER, headers={"Location": _page_above()})
     person = who()
+    if problem.status == HTTPStatus.SERVICE_UNAVAILABLE and person is not None and request.method in SAFE_METHODS:
+        return _without_ledger(problem)
     shown = render_template(
         "fault.html",
         problem=problem,
@@ -51,3 +57,14 @@ def _page_above() -> str:
         except (HTTPException, RoutingException):
             continue
     return "/admin"
+
+
+def _without_ledger(problem: ProblemError) -> Response:
+    """What the last snapshot says stands around what cannot be read."""
+    try:
+        answer = make_response(page("away", "monitoring/away.html", request_id=g.get("request_id", "")))
+    except BlindError as nothing:
+        return make_response(blind(nothing))
+    answer.status_code = problem.status
+    answer.headers.update(dict(problem.headers))
+    return answer

@@ -56,11 +56,15 @@ PLACES = (
 
 
 class BlindError(Exception):
-    """There is nothing true to show: neither store answers, or (`is_early`) the first snapshot is not there yet."""
+    """
+    There is nothing true to show: neither store answers, or (`is_early`) the first snapshot is not there yet.
 
-    def __init__(self, *, is_early: bool = False) -> None:
+    `since`: from when on neither answered, in ISO 8601.
+    """
+
+    def __init__(self, *, is_early: bool = False, since: str | None = None) -> None:
         super().__init__()
-        self.is_early = is_early
+        self.is_early, self.since = is_early, since
 
 
 def current_snapshot() -> Snapshot:
@@ -74,7 +78,7 @@ def current_snapshot() -> Snapshot:
     except TimeoutError as fault:
         raise BlindError(is_early=True) from fault
     if found.is_blind:
-        raise BlindError
+        raise BlindError(since=max(store["since"] for store in found.document["stores"].values()))
     return found
 
 
@@ -195,9 +199,8 @@ def blind(error: BlindError) -> AnyResponse:
     """A page that needs no store, and says why there is no other."""
     if request.path in {url_for("monitoring.queues"), url_for("monitoring.panels")}:
         return make_response(jsonify(status="unavailable"), HTTPStatus.SERVICE_UNAVAILABLE)
-    return make_response(
-        render_template("monitoring/blind.html", is_early=error.is_early), HTTPStatus.SERVICE_UNAVAILABLE
-    )
+    shown = render_template("monitoring/blind.html", is_early=error.is_early, since=error.since)
+    return make_response(shown, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def view_of(name: str, **path: str) -> View:

@@ -14,7 +14,7 @@ from typing import Any
 from flask import Blueprint, Response, abort, render_template, request
 from sqlalchemy import and_, case, func, select
 
-from admin.extensions import db
+from admin.extensions import db, services
 from admin.monitoring.access import PAGE_POLICY, reads
 from shared.domain.idn import readable
 from shared.domain.masking import mask_address, mask_text
@@ -55,6 +55,10 @@ class Line:
 def blueprint(settings: Settings) -> Blueprint:
     """The pages of an installation with these settings."""
     pages = Blueprint("inbox", __name__, url_prefix="/inbox")
+
+    @pages.before_request
+    def do_not_wait_in_vain() -> None:
+        services().reading.refuse_while_resting()
 
     @pages.after_request
     def seal(response: Response) -> Response:

@@ -19,7 +19,7 @@ from flask import current_app, render_template
 from markupsafe import Markup
 from werkzeug.datastructures import MultiDict
 
-from admin.monitoring.access import may_act, why_not_act
+from admin.monitoring.access import may_act, note_ledger_away, why_not_act
 from admin.monitoring.snapshot import SECTIONS, Snapshot
 from shared.ledger.db import POSTGRES_AWAY
 
@@ -167,7 +167,10 @@ def _reason(section: str, view: View) -> str:
 
 def poll_ms(view: View) -> int:
     """Milliseconds between two looks of a page without a stream."""
-    return BUSY_POLL_MS if view.page in PAGES and PAGES[view.page].is_busy(view) else POLL_MS
+    try:
+        return BUSY_POLL_MS if view.page in PAGES and PAGES[view.page].is_busy(view) else POLL_MS
+    except POSTGRES_AWAY:
+        return POLL_MS
 
 
 def render_page(template: str, view: View, **context: object) -> str:
@@ -190,5 +193,7 @@ def render_page(template: str, view: View, **context: object) -> str:
 
 def make_view(page: str, snapshot: Snapshot, args: Mapping[str, str] | MultiDict[str, str], **more: str) -> View:
     """Give a page's view of a snapshot; `more` is what its path says, and no argument of the address says otherwise."""
+    if snapshot.is_away("postgres"):
+        note_ledger_away()
     given = [item for item in MultiDict(args).items(multi=True) if item[0] not in more]
     return View(page, MultiDict([*given, *more.items()]), snapshot, datetime.now(UTC))

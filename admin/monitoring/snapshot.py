@@ -172,8 +172,7 @@ def _answers(store: Store, sources: Sources) -> bool:
         if store == "redis":
             sources.link.pipeline([("PING",)])
         else:
-            with sources.connection() as connection:
-                connection.execute("SELECT 1")
+            sources.services.reading.ask()
     except (RedisUnavailable, *POSTGRES_AWAY):
         return False
     return True

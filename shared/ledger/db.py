@@ -73,6 +73,10 @@ def sqlalchemy_url(url: str) -> str:
     return urlunsplit(urlsplit(url)._replace(scheme="postgresql+psycopg"))
 
 
+class ServerSilentError(psycopg.OperationalError):
+    """The server did not answer in time; the connection is closed."""
+
+
 #: Numbers of params come back as they were given: 1.10 stays 1.10.
 _decode = json.JSONDecoder(parse_float=Decimal).decode
 
@@ -92,7 +96,7 @@ class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
         """
         Wait for an answer, as psycopg does for whatever it asks.
 
-        Raises: psycopg.OperationalError when none came in time.
+        Raises: ServerSilentError when none came in time.
         """
         until = time.monotonic() + (self.patience_s if timeout is None else timeout)
         try:
@@ -101,7 +105,7 @@ class _BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
             if time.monotonic() < until or error.sqlstate is not None or self.closed:
                 raise
             self.close()  # an answer that came late would be taken for that of the next statement
-            raise psycopg.OperationalError("the server does not answer") from error
+            raise ServerSilentError("the server does not answer") from error
 
     def _note(self, gen: PQGen[RV]) -> PQGen[RV]:
         """Run `gen` and note an answer; one that never waits (the end of an empty transaction) has heard nothing."""

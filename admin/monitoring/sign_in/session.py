@@ -34,8 +34,6 @@ LOOK_S = 15
 UNCONFIRMED_S = 1800
 #: Seconds over its time after which a check that another process took on counts as not done.
 _CHECK_TAKES_S = 30
-#: Seconds a page waits for a connection of its own to look at the session, and does not try again after none came.
-_PATIENCE_S, _PAUSE_S = 1.5, 5.0
 
 _KEY = "operator"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -90,7 +88,6 @@ class Sessions:
     def __init__(self, settings: Settings, ledger: Ledger, provider: Provider | None) -> None:
         self._settings, self._ledger, self.provider = settings, ledger, provider
         self._box = TokenBox(settings.secret_key.get_secret_value()) if settings.secret_key else None
-        self._ledger_away_until = 0.0
 
     @property
     def signing_key(self) -> str:
@@ -175,17 +172,11 @@ class Sessions:
 
         Raises: one of POSTGRES_AWAY.
         """
-        if time.monotonic() < self._ledger_away_until:
-            raise POSTGRES_AWAY[0]("the ledger was away a moment ago")
         recheck_s = self._settings.oidc_recheck_ms / 1000
-        try:
-            with self._ledger.pool.connection(timeout=_PATIENCE_S) as connection:
-                found = sign_ins.find(connection, session_id)
-                is_due = found is not None and found.has_tokens and found.unchecked_s >= recheck_s
-                check = sign_ins.begin_check(connection, session_id, older_than_s=recheck_s) if is_due else None
-        except POSTGRES_AWAY:
-            self._ledger_away_until = time.monotonic() + _PAUSE_S
-            raise
+        with self._ledger.transaction() as connection:
+            found = sign_ins.find(connection, session_id)
+            is_due = found is not None and found.has_tokens and found.unchecked_s >= recheck_s
+            check = sign_ins.begin_check(connection, session_id, older_than_s=recheck_s) if is_due else None
         if found is None:
             return None
         operator = Operator(session_id, found.operator, Role(found.role))

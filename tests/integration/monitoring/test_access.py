@@ -139,7 +139,10 @@ def test_a_page_that_breaks_says_so_in_the_frame_with_a_name_for_the_log(make_ap
     app.add_url_rule("/admin/breaks", "breaks", breaks)
     app.add_url_rule("/admin/away", "away", loses_the_ledger)
     browser = Browser(app)
-    for path, status, says in (("breaks", 500, "Something went wrong"), ("away", 503, "cannot be reached just now")):
+    for path, status, says in (
+        ("breaks", 500, "Something went wrong"),
+        ("away", 503, "could not be reached for this page"),
+    ):
         answer = browser.get(f"/admin/{path}", X_Request_Id="r-17")
         assert answer.status_code == status
         assert says in text_of(answer)
@@ -317,7 +320,7 @@ def test_while_the_ledger_is_away_a_reader_reads_on_and_nobody_changes_anything(
     app.add_url_rule("/admin/read", "read", read)
     browser = Browser(app)
     browser.looked_ago(60)
-    assert browser.get("/admin/read").text.startswith("may act: False; Your role cannot be confirmed")
+    assert browser.get("/admin/read").text.startswith("may act: False; The ledger does not answer")
     assert browser.post("/admin/act").status_code == 403
     browser.looked_ago(1900)
     answer = browser.get("/admin/read")

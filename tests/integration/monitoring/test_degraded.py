@@ -1,11 +1,14 @@
 """What the pages say, and how soon, while a store hangs: frozen (it takes connections and never answers) or both."""
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from statistics import median
 from typing import Any
 
 import pytest
+from werkzeug.test import TestResponse
 
 from admin.app import create_app
 from admin.extensions import db, installed
@@ -13,16 +16,22 @@ from admin.local.place import server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
 from admin.local.valkey import Valkey
+from shared.ledger.db import Ledger
 from shared.ledger.migrate import upgrade
 from shared.settings import load
 from tests.support.browser import SECRET_KEY, Browser, text_of
 from tests.support.freezer import Freezer
+from tests.support.page_addresses import fill, routes_without
 from tests.support.servers import POSTGRES_OPTIONS, server_folder
 from tests.support.waiting import wait_until
 
 OVERVIEW, QUEUES = "/admin/monitoring", "/admin/monitoring/queues"
 #: Seconds: a page waits this long at most, on a machine that has other things to do.
 PATIENCE_S = 8.0
+#: Seconds: less than a page takes that asks a frozen Postgres, more than half a second for the next snapshot.
+UNASKED_S = 1.4
+#: What holds no frame: files, and the HTML of a letter.
+BARE = (".csv", "/html")
 
 
 class Stores:
@@ -34,6 +43,11 @@ class Stores:
         self.app = create_app(
             load(database_url=postgres.url, redis_url=valkey.url, secret_key=SECRET_KEY, public_url="http://127.0.0.1")
         )
+        ledger = Ledger(postgres.url, size=2, name="tests")
+        ledger.open()
+        self.addresses = fill(ledger)
+        ledger.close()
+        self.filled_ms = time.time() * 1000
         self.browser = Browser(self.app)
 
     def document(self) -> Any:
@@ -42,22 +56,29 @@ class Stores:
         return answer.get_json()
 
     def wait_for(self, **stores: str) -> Any:
-        """Give the first snapshot in which the stores are so."""
+        """Give the first snapshot with what was put into the ledger in which the stores are so."""
 
         def found() -> Any:
             answer = self.browser.get(QUEUES, Accept="application/json")
             document = answer.get_json() if answer.status_code == 200 else None
-            states = {name: store["status"] for name, store in document["stores"].items()} if document else {}
+            if not document or document["v"] < self.filled_ms:
+                return None
+            states = {name: store["status"] for name, store in document["stores"].items()}
             return document if states.items() >= stores.items() else None
 
         return wait_until(found, timeout=40, what=f"a snapshot with {stores}")
 
     def open(self) -> tuple[int, str]:
         """Open the Overview, in time."""
-        started = time.monotonic()
-        answer = self.browser.get(OVERVIEW)
-        assert time.monotonic() - started < PATIENCE_S
+        answer, took_s = self.look(OVERVIEW)
+        assert took_s < PATIENCE_S
         return answer.status_code, text_of(answer)
+
+    def look(self, path: str) -> tuple[TestResponse, float]:
+        """Open a page; the answer, and the seconds it took."""
+        started = time.monotonic()
+        answer = self.browser.get(path)
+        return answer, time.monotonic() - started
 
     def statuses(self, document: Any) -> dict[str, str]:
         return {name: entry["status"] for name, entry in document["sections"].items()}
@@ -139,4 +160,54 @@ def test_with_both_stores_away_there_is_a_page_that_needs_neither(stores: Stores
 
     wait_until(is_blind, timeout=40, what="a 503")
     status, text = stores.open()
-    assert (status, "Neither Postgres nor Redis answers." in text) == (503, True)
+    assert (status, "Neither Postgres nor Redis answers" in text) == (503, True)
+    assert re.search(r"first noticed at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", text)
+    for path in stores.addresses:
+        answer, took_s = stores.look(path)
+        assert (answer.status_code, "Neither Postgres nor Redis answers" in text_of(answer)) == (503, True), path
+        assert took_s < PATIENCE_S, path
+
+
+def test_the_pages_that_are_tried_without_their_stores_are_all_there_are(stores: Stores) -> None:
+    assert routes_without(stores.app, stores.addresses) == set()
+    for path in stores.addresses:
+        assert stores.browser.get(path).status_code == 200, path
+
+
+def test_without_redis_every_page_is_there_and_says_what_is_missing(stores: Stores) -> None:
+    stores.valkey.freeze()
+    stores.wait_for(redis="away", postgres="ok")
+    for path in stores.addresses:
+        answer, took_s = stores.look(path)
+        assert (answer.status_code, took_s < PATIENCE_S) == (200, True), path
+        assert path.endswith(BARE) or path.startswith("/inbox") or "Redis does not answer" in text_of(answer), path
+
+
+def test_without_postgres_every_page_says_so_with_its_age_and_asks_nobody_in_vain(stores: Stores) -> None:
+    stores.postgres.freeze()
+    stores.wait_for(postgres="away", redis="ok")
+    took = []
+    for path in stores.addresses:
+        answer, took_s = stores.look(path)
+        text = text_of(answer)
+        took.append(took_s)
+        assert took_s < PATIENCE_S, path
+        assert "Postgres does not answer" in text, path
+        assert re.search(r"As of \d\d:\d\d:\d\d UTC", text), path
+        assert 'data-stale-since="2' in answer.text, path
+        if answer.status_code != 200:
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5"), path
+            assert "Nothing can be changed here meanwhile." in text, path
+    assert median(took) < UNASKED_S, took
+    failures = text_of(stores.browser.get(f"{OVERVIEW}/failures"))
+    for words in ("3 dead-lettered", "As seen", "Cannot be read just now: Postgres does not answer."):
+        assert words in failures
+    system = stores.browser.get(f"{OVERVIEW}/system").text
+    assert 'aria-disabled="true"' in system
+    assert "/admin/monitoring/system/queues/" not in system
+    denied = stores.browser.post(f"{OVERVIEW}/system/queues/email_bulk/pause", {"reason": "x"})
+    assert denied.status_code == 403
+    assert "The ledger does not answer: nothing can be changed just now." in text_of(denied)
+    stores.postgres.thaw()
+    stores.wait_for(postgres="ok")
+    assert "/admin/monitoring/system/queues/" in stores.browser.get(f"{OVERVIEW}/system").text

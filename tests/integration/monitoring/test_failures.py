@@ -1,7 +1,6 @@
 """The Failures pages: groups, lists, one delivery, finding a recipient, files."""
 
 import re
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -250,12 +249,6 @@ def test_a_reader_sees_the_actions_shut_with_the_reason(app: Flask, ledger: Ledg
     page = Browser(app, role=Role.READ).get(f"{PAGE}/groups/{CAUSE}").text
     assert "operations/new?" not in page
     assert 'aria-disabled="true" title="You are signed in to read' in page
-
-
-def test_without_postgres_the_last_counts_are_shown_as_old(make_app: Any, ledger: Ledger, redis_url: str) -> None:
-    make_failures(ledger, count=3)
-    browser = Browser(make_app(redis_url=redis_url))
-    assert "3 dead-lettered" in text_of(browser.get(PAGE))
 
 
 def group_row(page: str, title: str) -> str:
