@@ -379,6 +379,12 @@ class Settings(BaseSettings):
         le=1000,
         description="Open pages of one web process that are told of changes at once; others look every 15 s. Each keeps one of gunicorn's threads, so leave some.",
     )
+    monitoring_stream_ping_ms: int = Field(
+        15_000,
+        ge=100,
+        le=25_000,
+        description="Silence, in milliseconds, after which an open page's stream says that it is there: half of what a proxy in front cuts silent connections after, at most. Who left is noticed by it, too.",
+    )
 
     # --- digests ------------------------------------------------------------------------------------------
     digest_interval_ms: int = Field(

@@ -3,8 +3,9 @@ The stream of a page: a doorbell for the browser. It says that panels changed; t
 
 A stream costs a thread, so there are at most MONITORING_MAX_STREAMS in a process; whoever comes later is told to poll
 (204), and pages always find a thread. One thread of the process listens to Redis for all of them. Events, beside the
-unnamed `{"v": ms since 1970, "changed": [panels or sections]}`: `ping` every PING_S, `deaf` and `hearing` as Redis goes
-and comes back, `bye` before the end: the process stops, or the stream has lived LIFE_S and the role is looked at anew.
+unnamed `{"v": ms since 1970, "changed": [panels or sections]}`: `ping` after MONITORING_STREAM_PING_MS of silence,
+`deaf` and `hearing` as Redis goes and comes back, `bye` before the end: the process stops, or the stream has lived
+LIFE_S and the role is looked at anew.
 """
 
 import json
@@ -25,9 +26,8 @@ from shared.coordination.redis import RedisUnavailable
 
 _log = logging.getLogger(__name__)
 
-#: Seconds. Routers cut a connection that is silent for 55 to 60.
-PING_S = 15.0
-#: Seconds a stream lives at most; some end earlier, so that tabs do not come back together.
+#: Seconds a stream lives at most; some end earlier, so that tabs do not come back together. A browser that vanished
+#: without a word, whose connection takes what is written to it, keeps its place until then.
 LIFE_S = 600.0
 #: Seconds between two looks whether the process is told to stop, and whether Redis is back.
 _TICK_S, _REDIS_AGAIN_S = 0.5, 2.0
@@ -75,6 +75,7 @@ class Hub:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self.ping_s = services.settings.monitoring_stream_ping_ms / 1000
         self._lock = threading.Lock()
         self._listeners: set[Listener] = set()
         self._thread: threading.Thread | None = None
@@ -187,7 +188,7 @@ def _messages(ours: Hub, listener: Listener) -> Iterator[str]:
     try:
         yield f"retry: {_RETRY_MS}\n\n"
         while time.monotonic() < ends_at:
-            words, changed = listener.wait(PING_S)
+            words, changed = listener.wait(ours.ping_s)
             for word in words:
                 yield _event(word)
                 if word == "bye":

@@ -116,10 +116,10 @@ class Site:
 
 
 class OpenStream:
-    """A stream that stays open; `events()` reads what comes."""
+    """A stream that stays open; `port` is that of a proxy before the site."""
 
-    def __init__(self, site: Site) -> None:
-        self._connection = site.connection(timeout=30.0)
+    def __init__(self, site: Site, *, port: int | None = None) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port or site.port, timeout=30.0)
         self._connection.request("GET", "/admin/monitoring/queues/events", headers=site.headers)
         self.response = self._connection.getresponse()
         self.status = self.response.status

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,6 +14,7 @@ import redis
 from shared.coordination.doorbell import Doorbell
 from shared.coordination.redis import RedisLink
 from tests.support.browser import Browser
+from tests.support.idle_proxy import idle_proxy
 from tests.support.processes import ProcessStarter
 from tests.support.site import OpenStream, Site
 from tests.support.waiting import wait_until
@@ -99,6 +101,45 @@ def test_streams_that_browsers_left_are_free_again(
         return bool(streams(site).status == 200)
 
     wait_until(one_is_free, timeout=20, what="a place for a stream")
+
+
+def test_hundreds_of_streams_that_browsers_left_cost_nothing_once_they_were_pinged(
+    process: ProcessStarter, database_url: str, redis_url: str
+) -> None:
+    """Nothing rings: only pings tell who has left."""
+    site = Site(process, database_url, env={"MONITORING_STREAM_PING_MS": "500"})
+    with redis.Redis.from_url(redis_url) as client:
+        site.snapshot()
+        most = held(site, client) + 20  # connections of the pools come and go
+        for _ in range(3):
+            opened = [OpenStream(site) for _ in range(100)]
+            assert [stream.status for stream in opened] == [200] * 100
+            assert held(site, client) > most
+            for stream in opened:
+                stream.close()
+            wait_until(lambda: held(site, client) <= most, timeout=30, what=f"no more than {most} held")
+
+
+def held(site: Site, client: "redis.Redis") -> int:
+    """Files and connections that the processes of a site hold open, and theirs in Redis."""
+    pids = [site.process.pid, *children(site.process.pid)]
+    files = sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in pids)
+    return files + len(client.client_list(_type="pubsub"))
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_proxy_that_cuts_silent_connections_leaves_a_stream_alone(process: ProcessStarter, database_url: str) -> None:
+    """The shares of a router that cuts after 55 s of silence and a ping every 15 s, in a thirtieth of the time."""
+    site = Site(process, database_url, env={"MONITORING_STREAM_PING_MS": "500"})
+    with idle_proxy(site.port, idle_s=3.0) as proxy:
+        stream = OpenStream(site, port=proxy.port)
+        lines = [stream.line() for _ in range(1 + 2 * 8)]
+        stream.close()
+        assert lines == ["retry: 3000", *["event: ping", "data: {}"] * 8]
+        assert proxy.cut == 0
 
 
 def test_a_stop_with_open_streams_takes_no_longer_and_tells_them(site: Site, streams: Any) -> None:
