@@ -11,8 +11,8 @@ from tests.support.failing import CAUSE, make_failures
 from tests.support.requeuing import plan
 
 HOME = "/admin/monitoring"
-#: Not for people: they hold JSON or a stream.
-_FOR_SCRIPTS = {"monitoring.queues", "monitoring.panels", "monitoring.events"}
+#: They hold JSON or a stream, or only lead elsewhere.
+_NO_PAGES = {"monitoring.queues", "monitoring.panels", "monitoring.events", "monitoring.find_nobody"}
 
 
 def fill(ledger: Ledger) -> list[str]:
@@ -51,7 +51,7 @@ def routes_without(app: Flask, addresses: list[str]) -> set[str]:
         for rule in app.url_map.iter_rules()
         if rule.endpoint.startswith(("monitoring.", "inbox.")) and "GET" in (rule.methods or set())
     }
-    return pages - opened - _FOR_SCRIPTS
+    return pages - opened - _NO_PAGES
 
 
 def _letter(connection: Connection) -> int:
