@@ -55,10 +55,15 @@ class Entered:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """No call may be made, and no attempt is burned; ask again in `retry_in_s`, with jitter of the caller's."""
+    """
+    No call may be made, and no attempt is burned; ask again in `retry_in_s`, with jitter of the caller's.
+
+    `alone`: this process says so by itself, while Redis is away.
+    """
 
     reason: HeldReason
     retry_in_s: float
+    alone: bool = False
 
 
 class Guards:
@@ -214,7 +219,7 @@ class Guards:
                 want, in_flight=sum(self._in_flight.values()), workers=self._workers, now=time.monotonic()
             )
             if isinstance(answer, Refusal):
-                return Held(reason=answer.reason, retry_in_s=answer.retry_in_s)
+                return Held(reason=answer.reason, retry_in_s=answer.retry_in_s, alone=True)
             self._in_flight[token] = answer.calls
             self.windows_alone += 1
         self._renewal.start()  # so that Redis, once back, learns of these calls

@@ -162,15 +162,23 @@ class Chain:
         return queue_for(self.key.channel, self.send.lane) in self.jobs.broker.paused
 
     def _enter(self, sender: Sender) -> Entered | None:
+        """
+        Ask to make calls; None where this chain has to end, because others are to wait for what holds it.
+
+        While Redis is away nobody could tell a chain that ended to come back: it waits here, and keeps its thread.
+        """
         patience = time.monotonic() + _SLOT_PATIENCE_S
         while True:
             entered = sender.guards.enter(self.send.lane, self.runtime.settings.window_max)
             if isinstance(entered, Entered):
                 return entered
-            if entered.reason != "cap" or time.monotonic() > patience:
+            if entered.alone:
+                if self._paused or not self.runtime.lease.holds(self._worker):
+                    return None
+            elif entered.reason != "cap" or time.monotonic() > patience:
                 self._say_held(entered)
                 return None
-            if self.runtime.wait_draining(entered.retry_in_s):
+            if self.runtime.wait_draining(min(entered.retry_in_s, _SLOT_PATIENCE_S)):
                 return None
 
     def _claim(self, sender: Sender, claim_id: UUID, *, limit: int) -> tuple[list[ClaimedDelivery], Standing]:

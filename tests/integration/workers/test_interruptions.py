@@ -20,7 +20,7 @@ from shared.ledger.db import Ledger
 from shared.ledger.migrate import upgrade
 from tests.integration.coordination.conftest import LonelyRedis, lonely_redis
 from tests.integration.workers.broken import Broken, make_window, run_through
-from tests.integration.workers.ches import calls, serve, taken
+from tests.integration.workers.ches import calls, refused, serve, taken
 from tests.integration.workers.conftest import MakeWorker, ches_settings
 from tests.integration.workers.inprocess import InProcess, make_settings
 from tests.support.books import assert_books_balance
@@ -338,6 +338,24 @@ def test_a_chain_whose_redis_goes_away_goes_on_from_the_ledger_past_its_time(
     assert counts(ledger, send.id) == {"sent": 60}
     assert set(calls(provider).values()) == {1}
     assert scalar(ledger, "SELECT count(*) FROM chain") == 0
+
+
+def test_a_chain_that_is_held_while_redis_is_away_waits_instead_of_ending(
+    ledger: Ledger, database_url: str, provider: ScriptedHttp, lonely_redis: LonelyRedis
+) -> None:
+    """Five refusals open the circuit of this process; nobody could bring a chain back that ended for it."""
+    settings = make_settings(
+        database_url, lonely_redis.url, **{**ches_settings(provider), "window_max": 5, "circuit_reset_ms": 1_000}
+    )
+    send = make_send(ledger, count=60, status=SENDING)
+    refusals = iter([False] * 5 + [True] * 5)
+    step = at_the_nth_call(3, lonely_redis.kill)
+    with InProcess(settings) as worker:
+        worker.start(send)
+        serve(provider, otherwise=lambda request: refused(503) if next(refusals, False) else step(request))
+        [message] = worker.messages(QueueName.EMAIL_BULK)
+        worker.broker.get_actor(message.actor_name).fn(**message.kwargs)
+    assert counts(ledger, send.id) == {"sent": 55, "retrying": 5}
 
 
 def test_a_drain_that_cuts_a_window_over_smtp_leaves_unsure_only_the_message_under_way(

@@ -171,7 +171,7 @@ class Fleet:
 
     def output(self) -> str:
         """The end of what each process wrote, dead ones included."""
-        return "\n".join(f"--- {each.name}\n{each.output()[-3000:]}" for each in self._starter.started)
+        return "\n".join(f"--- {each.name}\n{each.output()[-12_000:]}" for each in self._starter.started)
 
     def end(self) -> None:
         self.thaw()

@@ -4,7 +4,7 @@ import time
 
 from tests.support.waiting import wait_until
 from tests.system.chaos.events import during, event, let_pass, play
-from tests.system.chaos.outages import get_going
+from tests.system.chaos.outages import get_going, wait_for_calls
 from tests.system.chaos.provider import LATENCY_MS
 from tests.system.chaos.scenario import Size, scenario
 from tests.system.chaos.stage import CAP, Stage
@@ -41,6 +41,7 @@ def _goes_on(stage: Stage, size: Size, what: str, *, seconds: int, **arguments: 
     stage.provider.usually(latency_ms=150)
     stage.submit(size.pick(short=1_000, full=5_000))
     get_going(stage, accepted=100)
+    wait_for_calls(stage)  # so that a chain is at work: those that wait in Redis are gone with it
     begin, end = during(0.0, seconds, what, **arguments)
     play(stage, [begin])
     let_pass(stage, 4.0)
