@@ -97,10 +97,17 @@ def test_a_dead_letter_is_requeued(installation: Installation, ledger: Ledger) -
 def test_all_that_is_wrong_with_a_channel_is_told_at_once(installation: Installation) -> None:
     done = installation.tidings(
         "digest", "channel", "add", "Bad Name", "--tenant", "demo", "--type", "webhook", "--url", "http://example.com/x",
-        "--auth-header", "Host: x", "--token", "t",
+        "--auth-header", "Host: x", "--token", "t", "--kind", "CVE", "--max-attempts", "21",
     )  # fmt: skip
     assert done.exit_code == 1
-    for word in ("--url must be https://", "--auth-header must not be a header", "--token a webhook channel has none"):
+    for word in (
+        "--url must be https://",
+        "--auth-header must not be a header",
+        "--token a webhook channel has none",
+        "--name has 1 to",
+        "--kind a kind has small letters",
+        "--max-attempts is a whole number from 1 to 20",
+    ):
         assert word in done.output
     for url, fault in {
         "https://10.0.0.1/x": "is no public address",
