@@ -224,7 +224,9 @@ class Reconciler:
     def _start_chains(self, running: RunningPass) -> None:
         """Chains whose message or holder is gone, and those of what was freed a moment ago."""
         starter = ChainStarter(self._ledger, self._queues, self._jobs, self._settings)
-        for started in starter.start_missing(Waits(self._link, self._settings), stop=self._stop):
+        until = running.begun_at + _SHARE_OF_INTERVAL * self._settings.delivery_reconcile_interval_ms / 1000
+        waits = Waits(self._link, self._settings)
+        for started in starter.start_missing(waits, stop=lambda: self._stop() or time.monotonic() > until):
             if started.rebuilt:
                 counts = running.counts[kind_of_work(started.lane)]
                 counts.found += 1

@@ -49,6 +49,11 @@ def start_chain(ledger: Ledger, jobs: Jobs, key: ChainKey, *, lane: Lane, old_to
     with ledger.autocommit() as connection:
         if not chains.put(connection, key, token=token, old_token=old_token):
             return False
+    return _enqueue(jobs, key, lane=lane, token=token)
+
+
+def _enqueue(jobs: Jobs, key: ChainKey, *, lane: Lane, token: UUID) -> bool:
+    """Enqueue the message of a chain that is written down; False when Redis is away."""
     try:
         jobs.work_chain(
             queue=queue_for(key.channel, lane),
@@ -61,6 +66,13 @@ def start_chain(ledger: Ledger, jobs: Jobs, key: ChainKey, *, lane: Lane, old_to
         _log.warning("chain_not_enqueued", extra={"send_id": str(key.send_id), "error": type(error).__name__})
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    key: ChainKey
+    lane: Lane
+    old_token: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +106,13 @@ class ChainStarter:
             for state in states:
                 known[state.key.send_id, state.key.channel].append(state)
             there = self._still_queued(states, {item.send_id: item for item in due})
+            missing: list[_Missing] = []
             for item in due:
                 if queue_for(item.channel, item.lane) not in paused and not waits.held_back(item.channel, item.mode):
-                    started += self._start(item, known[item.send_id, item.channel], there)
-            if len(due) < _PAGE or stop():
+                    missing += self._missing(item, known[item.send_id, item.channel], there)
+            begun, all_told = self._start(missing)
+            started += begun
+            if len(due) < _PAGE or not all_told or stop():
                 return started
             after, after_channel = due[-1].send_id, due[-1].channel
 
@@ -113,7 +128,29 @@ class ChainStarter:
         ]
         return {token for _, token in self.queues.existing(waiting)}
 
-    def _start(self, item: DueSend, states: list[ChainState], there: set[str]) -> list[Started]:
+    def _start(self, missing: list[_Missing]) -> tuple[list[Started], bool]:
+        """
+        Start the chains of a page; those started, and whether Redis took all their messages.
+
+        They are written down in one commit: after an outage a hundred thousand single sends wait, and a commit for each
+        would keep this thread for minutes. The rest, when Redis goes away, is found missing like any lost message.
+        """
+        written: list[tuple[_Missing, UUID]] = []
+        if not missing:
+            return [], True
+        with self.ledger.transaction() as connection:
+            for each in missing:
+                token = uuid4()
+                if chains.put(connection, each.key, token=token, old_token=each.old_token):
+                    written.append((each, token))
+        started: list[Started] = []
+        for each, token in written:
+            if not _enqueue(self.jobs, each.key, lane=each.lane, token=token):
+                return started, False
+            started.append(Started(each.key, each.lane, rebuilt=each.old_token is not None))
+        return started, True
+
+    def _missing(self, item: DueSend, states: list[ChainState], there: set[str]) -> list[_Missing]:
         live = {
             state.key.chain_no
             for state in states
@@ -122,13 +159,12 @@ class ChainStarter:
         }
         tokens = {state.key.chain_no: state.token for state in states}
         wanted = chains_worth_starting(self.settings, lane=item.lane, due_batches=item.batches)
-        started = []
+        missing = []
         for chain_no in range(self.settings.chains_per_send):
             if len(live) >= wanted:
                 break
             if chain_no not in live:
                 live.add(chain_no)
-                key, old_token = ChainKey(item.send_id, item.channel, chain_no), tokens.get(chain_no)
-                if start_chain(self.ledger, self.jobs, key, lane=item.lane, old_token=old_token):
-                    started.append(Started(key, item.lane, rebuilt=old_token is not None))
-        return started
+                key = ChainKey(item.send_id, item.channel, chain_no)
+                missing.append(_Missing(key, item.lane, tokens.get(chain_no)))
+        return missing

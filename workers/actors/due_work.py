@@ -7,6 +7,7 @@ that is lost, late or doubled changes nothing.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -43,9 +44,11 @@ _SWEEP_BATCHES = 1_000
 class DueWork:
     """One tick's work, in steps that do not depend on each other: one that fails is logged, the rest go on."""
 
-    def __init__(self, runtime: Runtime, jobs: Jobs) -> None:
+    def __init__(self, runtime: Runtime, jobs: Jobs, starting: threading.Lock) -> None:
+        """`starting` is held by the tick of this process that starts chains."""
         self._runtime = runtime
         self._jobs = jobs
+        self._starting = starting
         queues = Queues(runtime.link, namespace=f"{runtime.settings.redis_namespace}:broker")
         self._chains = ChainStarter(runtime.ledger, queues, jobs, runtime.settings)
         self._fan_outs = FanOuts(queues, jobs)
@@ -153,7 +156,19 @@ class DueWork:
                 self._runtime.doorbell.ring("sends")
 
     def start_chains(self) -> None:
-        """A chain for every channel of a send with due batches, unless its provider is held back."""
+        """
+        A chain for every channel of a send with due batches, unless its provider is held back.
+
+        Where an earlier tick is still at it, it goes through all of them: this one leaves the threads to other work.
+        """
+        if not self._starting.acquire(blocking=False):
+            return
+        try:
+            self._start_chains()
+        finally:
+            self._starting.release()
+
+    def _start_chains(self) -> None:
         waits = Waits(self._runtime.link, self._runtime.settings)
         for started in self._chains.start_missing(waits, stop=lambda: self._runtime.draining):
             if started.rebuilt:
@@ -183,9 +198,9 @@ def _alone(step: str, send_id: UUID) -> Iterator[None]:
 
 def register(broker: Broker, runtime: Runtime) -> None:
     """Declare the actor."""
-    jobs = Jobs(broker)
+    jobs, starting = Jobs(broker), threading.Lock()
 
     @dramatiq.actor(broker=broker, actor_name=JobName.DUE_WORK.value, queue_name=QueueName.OPS.value)
     def due_work(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs
         if v == MESSAGE_VERSION:
-            DueWork(runtime, jobs).run()
+            DueWork(runtime, jobs, starting).run()

@@ -1,6 +1,7 @@
 """Due work: what the ledger knows is found there, whatever became of the messages."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from uuid import uuid4
 
 import pytest
@@ -8,7 +9,8 @@ import redis
 
 from shared.domain.states import Channel, Lane, SendStatus
 from shared.jobs import JobName, QueueName
-from shared.ledger import recovery
+from shared.ledger import chains, recovery
+from shared.ledger.chains import ChainKey
 from shared.ledger.db import Ledger
 from shared.recovery.passes import only_pass
 from tests.integration.workers.ches import calls
@@ -17,8 +19,10 @@ from tests.integration.workers.inprocess import InProcess, make_settings
 from tests.support.factories import counts, make_send, send_status
 from tests.support.ledger_rows import break_rows, put_rows, put_send, scalar
 from tests.support.scripted_http import ScriptedHttp
+from tests.support.waiting import wait_until
 
 SENDING = SendStatus.SENDING
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 def age_chains(ledger: Ledger) -> None:
@@ -308,6 +312,26 @@ def test_more_sends_than_a_page_are_all_started(ledger: Ledger, worker: InProces
     assert len(worker.messages(QueueName.EMAIL)) == len(made)
     worker.work_off(most=1_000)
     assert scalar(ledger, "SELECT count(*) FROM send WHERE status = 'completed'") == len(made)
+
+
+def test_a_tick_that_is_long_at_starting_chains_leaves_the_other_threads_to_other_work(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    send = make_send(ledger, status=SENDING)
+    late = make_send(ledger, send_at="-1 second", status=SendStatus.SCHEDULED)
+    first = Thread(target=worker.tick)
+    with ledger.transaction() as connection:
+        key = ChainKey(send.id, send.channel, 0)
+        assert chains.put(connection, key, token=uuid4(), old_token=None)  # the first tick waits for this one's end
+        first.start()
+        wait_until(lambda: scalar(ledger, _WAITING))
+        with ledger.autocommit() as beside:
+            beside.execute("UPDATE send SET status = 'scheduled', started_at = NULL WHERE id = %s", [late.id])
+        worker.tick()
+        assert send_status(ledger, late.id) == "sending"
+        assert scalar(ledger, _WAITING) == 1
+    first.join()
+    assert scalar(ledger, "SELECT count(*) FROM chain WHERE send_id = %s", send.id) == 1
 
 
 def test_without_redis_the_steps_that_need_none_are_done_all_the_same(ledger: Ledger, database_url: str) -> None:
