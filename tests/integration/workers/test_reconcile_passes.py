@@ -103,7 +103,7 @@ def test_without_redis_a_lock_of_the_ledger_stands_in(ledger: Ledger, database_u
 def test_a_pass_that_is_killed_shows_without_its_end_and_another_follows(
     ledger: Ledger, worker: InProcess, process: ProcessStarter, tmp_path: Path
 ) -> None:
-    make_send(ledger, count=20_000, batch_size=1, status=SENDING)
+    make_send(ledger, count=4_000, batch_size=1, status=SENDING)
     hold_by_the_dead(ledger)
     killed = process(["python", "-m", "admin.cli", "reconcile"])
     wait_until(lambda: scalar(ledger, "SELECT count(*) FROM recovery_pass WHERE counts <> '{}'") == 1, timeout=30)
@@ -111,9 +111,9 @@ def test_a_pass_that_is_killed_shows_without_its_end_and_another_follows(
     killed.wait()
     assert scalar(ledger, "SELECT ended_at FROM recovery_pass") is None
     freed = scalar(ledger, "SELECT count(*) FROM batch WHERE holder IS NULL")
-    assert 0 < freed < 20_000
+    assert 0 < freed < 4_000
     another = wait_until(lambda: reconciler(worker).run_pass(), timeout=30, what="the lease of the dead pass to end")
-    assert another.counts["batch"].retried == 20_000 - freed
+    assert another.counts["batch"].retried == 4_000 - freed
     assert scalar(ledger, "SELECT array_agg(DISTINCT recovery_count) FROM batch") == [1]
 
 
