@@ -90,15 +90,28 @@
     next.replaceChildren(...rows);
     return added ? `${added} new – show` : "List changed – show";
   }
+  // What cannot be read just now stays as it was seen, and says so; a panel that never showed anything says that.
+  function keepAsSeen(panel, fresh) {
+    panel.dataset.hash = fresh.dataset.hash;
+    if ("unread" in panel.dataset) return;
+    panel.dataset.unread = "";
+    const note = $(".gap", fresh), time = document.createElement("time");
+    note.className = "old";
+    time.dateTime = new Date(seenBeforeAt + skewMs).toISOString();
+    time.dataset.relative = "";
+    $("span", note).append(" As seen ", time, ".");
+    $("h2", panel).after(note);
+  }
   function apply(name, part, isAsked) {
     const panel = $(`[data-panel="${CSS.escape(name)}"]`);
     if (!panel) return;
+    const fresh = new DOMParser().parseFromString(part.html, "text/html").body.firstElementChild;
+    if ("unread" in fresh.dataset) return keepAsSeen(panel, fresh);
     if (!isAsked && isHeld(panel)) {
       waiting.set(name, part);
       offer(panel, "Updates waiting – show");
       return;
     }
-    const fresh = new DOMParser().parseFromString(part.html, "text/html").body.firstElementChild;
     const isEmptied = $("[data-list] [data-row]", panel) && !$("[data-list]", fresh);
     if (!isAsked && isEmptied && !isIdle()) {
       waiting.set(name, part);
@@ -121,7 +134,7 @@
 
   // --- fetching ------------------------------------------------------------------------------------------------
   let stream = null, isHearing = false, heardAt = 0, isPaused = kept.get("paused") === "yes";
-  let seenAt = isLive ? Date.parse(body.dataset.at) - skewMs : 0, everyMs = Number(body.dataset.poll) || 15000, wantedVersion = 0, missed = 0;
+  let seenAt = isLive ? Date.parse(body.dataset.at) - skewMs : 0, seenBeforeAt = seenAt, everyMs = Number(body.dataset.poll) || 15000, wantedVersion = 0, missed = 0;
   let timer = 0, isFetching = false, beganAt = 0, failedSince = 0, isSignedOut = false;
   let ledgerAwaySince = body.dataset.staleSince || null;
   const isAwake = () => isLive && !document.hidden && !isPaused && !isSignedOut;
@@ -148,6 +161,7 @@
     const tookMs = Date.now() - beganAt;
     if (answer) {
       failedSince = 0;
+      seenBeforeAt = seenAt;
       skewMs = Date.parse(answer.now) - Date.now();
       seenAt = Date.parse(answer.at) - skewMs;
       ledgerAwaySince = answer.stale_since;

@@ -33,16 +33,21 @@ def browser_database_url(postgres_url: str, migrated_template: str) -> Iterator[
 
 
 @pytest.fixture(scope="session")
+def site_stores(browser_database_url: str, redis_server_url: str) -> dict[str, str]:
+    """The settings that name the stores of `site`."""
+    return {"DATABASE_URL": browser_database_url, "REDIS_URL": redis_server_url, "REDIS_NAMESPACE": "site"}
+
+
+@pytest.fixture(scope="session")
 def running_site(
     chromium_browser: Browser,
     tether: Tether,
     browser_database_url: str,
-    redis_server_url: str,
+    site_stores: dict[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("site")
-    stores = {"DATABASE_URL": browser_database_url, "REDIS_URL": redis_server_url, "REDIS_NAMESPACE": "site"}
-    starter = ProcessStarter(tether, folder, lambda: stores)
+    starter = ProcessStarter(tether, folder, lambda: site_stores)
     try:
         yield Site(starter, browser_database_url)
     finally:
@@ -54,6 +59,14 @@ def site(running_site: Site) -> Site:
     """The web process as it is deployed, over an empty ledger."""
     running_site.empty()
     return running_site
+
+
+@pytest.fixture
+def site_process(site: Site, tether: Tether, site_stores: dict[str, str], tmp_path: Path) -> Iterator[ProcessStarter]:
+    """Start a process beside `site`, over its stores; it ends with the test."""
+    starter = ProcessStarter(tether, tmp_path, lambda: site_stores)
+    yield starter
+    starter.end_all()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import ChoiceLoader, FileSystemLoader
+from psycopg_pool import PoolTimeout
 from werkzeug.serving import make_server
 
 from admin.app import create_app
@@ -30,10 +31,13 @@ PATH = "/admin/monitoring/trial"
 
 
 class Stage:
-    """A served application. `word`, `rows` and `is_busy` are what its page shows from now on."""
+    """
+    A served application. `word`, `rows` and `is_busy` are what its page shows from now on; `takes_s`: how long a panel
+    takes; `is_readable`: whether the ledger answers it.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        self.word, self.rows, self.is_busy = "first", ["a", "b", "c"], False
+        self._begin()
         self.settings = settings
         self.app: Flask = create_app(settings)
         self._add_page()
@@ -67,8 +71,12 @@ class Stage:
 
     def reset(self) -> None:
         """As at the beginning, for the next test."""
-        self.word, self.rows, self.is_busy = "first", ["a", "b", "c"], False
+        self._begin()
         self.hub.is_alive = lambda: True
+
+    def _begin(self) -> None:
+        self.word, self.rows, self.is_busy = "first", ["a", "b", "c"], False
+        self.takes_s, self.is_readable = 0.0, True
 
     def close(self) -> None:
         self.hub.is_alive = lambda: False
@@ -80,6 +88,9 @@ class Stage:
 
     def _add_page(self) -> None:
         def shown(view: View) -> Mapping[str, object]:
+            threading.Event().wait(self.takes_s)
+            if not self.is_readable:
+                raise PoolTimeout
             return {"word": self.word, "rows": self.rows, "asked": view.args.get("asked", "")}
 
         panels.add_page(

@@ -1,6 +1,8 @@
 """What keeps a page up to date, and what never happens under a person's hands."""
 
 import re
+import threading
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -56,6 +58,49 @@ def test_only_what_changed_is_sent(person: Person, stage: Stage) -> None:
     with page.expect_response(re.compile("/panels")) as caught:
         stage.ring()
     assert set(caught.value.json()["panels"]) <= {"verdict", "tabs"}
+
+
+def looks(page: Page) -> list[float]:
+    """When the page looked, in milliseconds of the browser's own clock."""
+    found = page.evaluate(
+        "performance.getEntriesByType('resource').filter((one) => one.name.includes('/panels?'))"
+        ".map((one) => one.startTime)"
+    )
+    return [float(at) for at in found]
+
+
+def test_a_storm_of_rings_makes_the_page_look_once_in_two_seconds(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    is_over = threading.Event()
+
+    def ring_on() -> None:
+        while not is_over.wait(0.01):
+            for listener in stage.hub._present():
+                listener.ring(frozenset({"trial"}))
+
+    storm = threading.Thread(target=ring_on)
+    storm.start()
+    try:
+        found = wait_until(lambda: looks(page)[2:] and looks(page), timeout=60, what="three looks")
+    finally:
+        is_over.set()
+        storm.join()
+    assert all(after - before >= 1900 for before, after in pairwise(found)), found
+
+
+def test_without_a_stream_an_ordinary_page_looks_every_15_seconds(person: Person, stage: Stage) -> None:
+    stage.hub.is_alive = lambda: False
+    page = person.open(PATH)
+    expect(live(page)).to_have_text(re.compile(r"^Every 15 s · \d+ s ago$"))
+
+
+def test_a_slow_server_is_asked_less_often(person: Person, stage: Stage) -> None:
+    stage.hub.is_alive, stage.is_busy = (lambda: False), True
+    page = person.open(PATH)
+    expect(live(page)).to_have_text(re.compile(r"^Every 5 s "))
+    stage.takes_s = 1.0  # for each of its two panels
+    page.keyboard.press("r")
+    expect(live(page)).to_have_text(re.compile(r"^Every (1\d|[2-9]\d) s "), timeout=20_000)
 
 
 def test_without_a_stream_the_page_looks_by_itself_and_says_how_often(person: Person, stage: Stage) -> None:
@@ -167,6 +212,20 @@ def test_a_page_that_cannot_look_says_since_when_it_is_stale(person: Person, sta
     expect(live(page)).to_have_text(re.compile(r"^Stale since \d\d:\d\d:\d\d UTC$"), timeout=30_000)
     expect(page.locator("body")).to_have_class("body-is-stale")
     person.faults.clear()  # the requests that were cut
+
+
+def test_a_panel_that_cannot_be_read_keeps_what_it_showed_and_says_of_when_it_is(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    trial, note = page.locator("#trial"), "Cannot be read just now: Postgres does not answer. As seen "
+    stage.is_readable = False
+    change(stage, "second")
+    expect(trial).to_contain_text(note)
+    expect(word(page)).to_have_text("first")
+    expect(page.locator("#trial_list tbody tr")).to_have_count(3)
+    stage.is_readable = True
+    change(stage, "third")
+    expect(word(page)).to_have_text("third")
+    expect(trial).not_to_contain_text(note)
 
 
 def test_who_is_signed_out_is_told(person: Person, stage: Stage) -> None:

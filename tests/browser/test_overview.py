@@ -3,11 +3,13 @@
 from playwright.sync_api import expect
 
 from shared.domain.states import DeliveryStatus, SendStatus
+from shared.jobs import Jobs, make_broker
 from shared.ledger.db import Ledger
 from tests.browser.chromium import Person
 from tests.browser.pages import a_send, busy_hours
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import make_send, send_status
+from tests.support.processes import ProcessStarter
 
 
 def test_a_send_is_seen_moving_without_a_reload(browser_person: Person, site_ledger: Ledger) -> None:
@@ -20,6 +22,29 @@ def test_a_send_is_seen_moving_without_a_reload(browser_person: Person, site_led
     page.keyboard.press("r")
     expect(row).to_contain_text("60 %")
     expect(page.locator("#last_hour")).to_contain_text("60")
+
+
+def test_what_a_worker_does_rings_and_is_seen_without_anybody_asking(
+    browser_person: Person, site_ledger: Ledger, site_process: ProcessStarter, site_stores: dict[str, str]
+) -> None:
+    page = browser_person.open("/admin/monitoring")
+    page.evaluate(
+        "() => { window.heard = []; new EventSource('/admin/monitoring/queues/events').onmessage ="
+        " (event) => window.heard.push(...JSON.parse(event.data).changed) }"
+    )
+    send = make_send(site_ledger, count=777)
+    jobs = Jobs(make_broker(site_stores["REDIS_URL"], namespace="site", heartbeat_timeout_ms=20_000))
+    jobs.ingest(send.id)
+    jobs.broker.close()
+    site_process(
+        ["python", "-m", "workers", "--queues", "ingest", "email_bulk", "--threads", "2"],
+        env={"EMAIL_PROVIDER": "sandbox", "EMAIL_FROM": "Tidings <tidings@example.com>"},
+        ready="ready for action",
+        timeout=90.0,
+        name="worker",
+    )
+    expect(page.locator("#last_hour")).to_contain_text("777")
+    page.wait_for_function("window.heard.includes('last_hour')")
 
 
 def test_the_first_screen_holds_everything_down_to_the_sends(browser_person: Person, site_ledger: Ledger) -> None:
