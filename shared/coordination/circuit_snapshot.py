@@ -49,8 +49,8 @@ class CircuitSnapshot:
     """
     What people are shown. `state` is pybreaker's word; a hold and an isolation show as "open" with their reason.
 
-    `opened_at` is None where failures did not open it. `next_probe_in_s` is None while closed, held or being
-    probed. `reopened` counts probes that failed since it opened.
+    `opened_at` is since when it is not closed, through failed probes too; None where failures did not open it.
+    `next_probe_in_s` is None while closed, held or being probed. `reopened` counts probes that failed since it opened.
     """
 
     provider: str
@@ -99,7 +99,7 @@ def read_snapshot(
         provider=provider,
         state=state,
         failures_in_window=sum(int(at) > (now_s - policy.window_s) * 1000 for at in failures),
-        opened_at=_moment(str(opened_ms)) if opened_ms is not None else None,
+        opened_at=_moment(fields.get("open_since", fields["opened_at"])) if opened_ms is not None else None,
         next_probe_in_s=next_probe_in_s,
         reopened=int(fields.get("reopened", "0")),
         hold=hold,

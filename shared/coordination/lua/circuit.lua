@@ -1,5 +1,6 @@
 -- Fragment: the rules of a provider's circuit.
--- Hash fields: state ('open' or absent), opened_at, epoch, reopened, probe_token, probe_until,
+-- Hash fields: state ('open' or absent), open_since, opened_at (again by each failed probe), epoch, reopened,
+-- probe_token, probe_until,
 -- isolated_at/_reason/_code and recheck_at (automatic), held_at/_by/_reason/_id (an operator). Times in ms of the server's clock.
 local CIRCUIT_TTL_MS = 7 * 24 * 3600 * 1000
 
@@ -45,6 +46,12 @@ end
 
 local function circuit_open(key, failures_key, now)
   redis.call('HDEL', key, 'probe_token', 'probe_until')
+  -- A failed probe begins another wait of the same outage.
+  if redis.call('HEXISTS', key, 'state') == 0 then
+    redis.call('HSET', key, 'open_since', now)
+  else
+    redis.call('HSETNX', key, 'open_since', redis.call('HGET', key, 'opened_at'))
+  end
   redis.call('HSET', key, 'state', 'open', 'opened_at', now)
   redis.call('DEL', failures_key)
   circuit_next_epoch(key, now)

@@ -7,7 +7,7 @@ local function circuit_probe_result(key, failures_key, token, successes, failure
     circuit_open(key, failures_key, now)
     redis.call('HINCRBY', key, 'reopened', 1)
   elseif successes > 0 then
-    redis.call('HDEL', key, 'state', 'opened_at', 'reopened', 'probe_token', 'probe_until',
+    redis.call('HDEL', key, 'state', 'open_since', 'opened_at', 'reopened', 'probe_token', 'probe_until',
       'isolated_at', 'isolated_reason', 'isolated_code', 'recheck_at')
     redis.call('DEL', failures_key)
     circuit_next_epoch(key, now)

@@ -130,12 +130,16 @@ def test_a_successful_probe_closes_it(circuit_of: MakeCircuit) -> None:
 def test_a_failed_probe_opens_it_for_another_period(circuit_of: MakeCircuit) -> None:
     circuit = circuit_of(CircuitPolicy(open_s=1.0))
     trip(circuit)
+    opened_at = circuit.snapshot().opened_at
     circuit.report(probe(circuit), failures=1)
     snapshot = circuit.snapshot()
     assert (snapshot.state, snapshot.reopened) == ("open", 1)
+    assert snapshot.opened_at == opened_at, "the same outage"
     assert is_denied(circuit.admit(), "circuit")
     circuit.report(probe(circuit), successes=1)
     assert circuit.snapshot().reopened == 0
+    trip(circuit)
+    assert circuit.snapshot().opened_at != opened_at, "another outage"
 
 
 def test_an_inconclusive_probe_is_handed_to_the_next_caller(circuit_of: MakeCircuit) -> None:

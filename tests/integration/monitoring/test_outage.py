@@ -8,7 +8,7 @@ from flask import Flask
 
 from admin.extensions import installed
 from admin.monitoring.snapshot import build
-from shared.domain.states import SendStatus
+from shared.domain.states import Channel, Mode, SendStatus
 from shared.ledger.db import Ledger
 from tests.integration.monitoring.conftest import MakeApp
 from tests.integration.workers.ches import refused, serve
@@ -17,6 +17,7 @@ from tests.integration.workers.inprocess import InProcess, make_settings
 from tests.support.factories import counts, make_send
 from tests.support.scripted_http import ScriptedHttp, scripted_http
 from tests.support.waiting import wait_until
+from workers.actors.senders import senders_of
 
 
 @pytest.fixture
@@ -47,7 +48,13 @@ def test_an_outage_is_told_with_what_waits_and_that_nothing_fails_and_then_it_is
         """The circuit's opening, so many minutes earlier."""
         client: Any = worker.runtime.link._client
         (key,) = client.keys("tidings:{ches:*}:circuit")
-        client.hset(key, "opened_at", int(client.hget(key, "opened_at")) - minutes * 60_000)
+        client.hset(key, "open_since", int(client.hget(key, "open_since")) - minutes * 60_000)
+
+    def probes_failed() -> int:
+        worker.tick()
+        worker.work_off()
+        guards = senders_of(worker.runtime).sender(Channel.EMAIL, Mode.LIVE).guards
+        return guards.circuit.snapshot().reopened
 
     assert said()["text"] == "Sending normally."
     serve(ches, otherwise=refused(503))
@@ -62,6 +69,8 @@ def test_an_outage_is_told_with_what_waits_and_that_nothing_fails_and_then_it_is
     assert "circuit open for 9 min" in said()["text"]
     age(2)
     assert said()["severity"] == "critical"
+    wait_until(lambda: probes_failed() > 0, timeout=30, what="a probe that fails")
+    assert "circuit open for 11 min" in said()["text"]
     assert counts(ledger, send.id).keys() <= {"owed", "retrying"}
 
     serve(ches)
