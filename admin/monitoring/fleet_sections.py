@@ -13,8 +13,10 @@ from shared.coordination.gate import Gate
 from shared.coordination.heartbeat import Worker, list_queues, list_workers
 from shared.coordination.minute_ring import MinuteRings
 from shared.coordination.queue_depth import QueueDepth, Queues
+from shared.coordination.slot_waits import SlotWaits
 from shared.coordination.slots import Slots, reserved_slots
 from shared.domain.fleet import Beat, QueueMinutes, judge_queue, judge_worker, oldest_wait_s
+from shared.domain.pace import percentile
 from shared.domain.states import Channel, Mode
 from shared.jobs import QueueName
 from shared.recovery.waits import circuit_of
@@ -125,6 +127,7 @@ def sample_providers(sources: Sources) -> Data:
         cap = cap_of(settings, name)
         reserved = reserved_slots(cap, settings.single_lane_reserved_percent)
         in_flight = Slots(sources.link, cap=cap, reserved=reserved, **where).in_flight()
+        waits = SlotWaits(sources.link, **where).read() if cap else {}
         missing = list(missing_settings(name, settings))
         word = "isolated" if seen.isolation else seen.state
         if word == "closed":
@@ -146,6 +149,7 @@ def sample_providers(sources: Sources) -> Data:
                 "in_flight": in_flight.all if cap else None,
                 "in_flight_bulk": in_flight.bulk if cap else None,
                 "cap": cap or None,
+                "slot_wait_p95_s": percentile(waits, 0.95),
                 "reserved": reserved,
                 "gate_until": iso(_after(sources.now, gate_s or None)),
                 "isolation": None

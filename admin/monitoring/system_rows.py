@@ -1,10 +1,13 @@
 """What the System page's tables say, row by row: words, and the kind of each (ok, busy, warn, bad, off)."""
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from admin.monitoring.panels import View
 from shared.domain.health_facts import Facts
+from shared.domain.pace import BOUNDS_S
 from shared.domain.words import duration
 from shared.jobs import PAUSABLE
 from shared.settings import Settings
@@ -107,10 +110,17 @@ def provider_rows(view: View) -> Mapping[str, object]:
                 "kind": _PROVIDER_KINDS[row["word"]],
                 "why": why,
                 "error": error,
+                "slot_wait": _slot_wait(row["slot_wait_p95_s"]),
                 "per_minute": rates.get(row["provider"], 0.0),
             }
         )
     return {"providers": rows}
+
+
+def _slot_wait(p95_s: float | None) -> str | None:
+    if p95_s is None:
+        return None
+    return "slots at once" if p95_s < BOUNDS_S[0] else f"slots after {p95_s:.1f} s"
 
 
 def queue_rows(view: View) -> Mapping[str, object]:
@@ -158,7 +168,15 @@ def worker_rows(view: View) -> Mapping[str, object]:
             word = f"Shutting down: {row['seconds_left']:.0f} s of {row['drain_s']:.0f} s left"
         kind = _WORKER_KINDS[row["word"]]
         found.append({**row, "shown": word, "shape": kind, "other_version": row["version"] != newest})
-    return {"workers": found}
+    return {"workers": found, "commands": None if found else _worker_commands()}
+
+
+@cache
+def _worker_commands() -> str:
+    """The lines of the Procfile that start workers; nothing where it was not installed beside the code."""
+    file = Path(__file__).parents[2] / "Procfile"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return "\n".join(line for line in lines if line.startswith(("worker", "clock")))
 
 
 def recovery_rows(view: View) -> Mapping[str, object]:

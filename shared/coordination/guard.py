@@ -26,6 +26,7 @@ from shared.coordination.gate import Gate
 from shared.coordination.local_share import HeldReason, LocalShare, Refusal
 from shared.coordination.periodic import Periodic
 from shared.coordination.redis import RedisLink, RedisUnavailable, Script
+from shared.coordination.slot_waits import SlotWaits
 from shared.coordination.slots import LEASE_S, Slots, window_token
 from shared.domain.states import Lane
 
@@ -92,6 +93,7 @@ class Guards:
         self.circuit = Circuit(link, policy=policy, listeners=listeners, **named)
         self.gate = Gate(link, **named)
         self.slots = Slots(link, cap=cap, reserved=reserved, lease_s=lease_s, **named)
+        self.waits = SlotWaits(link, **named)
         #: Windows entered without Redis since the start, for the metrics.
         self.windows_alone = 0
         self._link = link
@@ -172,6 +174,11 @@ class Guards:
             self.circuit.isolate(reason=reason, code=code, permit=entered.permit)
         except RedisUnavailable:
             return
+
+    def waited(self, seconds: float) -> None:
+        """Count how long a window waited for its slots; nothing where there is no cap."""
+        if self.slots.cap:
+            self.waits.count(seconds)
 
     def known_workers(self, count: int) -> None:
         """Note how many worker processes share the provider: the divisor of the cap while Redis is away."""

@@ -38,7 +38,7 @@ class Key:
 
 CIRCUIT = Key(
     template="<ns>:{<provider>}:circuit",
-    type="hash: state, opened_at, epoch, reopened, probe_token, probe_until, isolated_*, held_*",
+    type="hash: state, open_since, opened_at, epoch, reopened, probe_token, probe_until, isolated_*, held_*",
     ttl="7 days since its last change; none while an operator holds it",
     writer="send workers (circuit, guard), admin (hold, release)",
     reader="send workers, admin",
@@ -75,6 +75,14 @@ SLOT_COUNTS = Key(
     writer="send workers (slots, guard)",
     reader="send workers, admin",
     meaning="how many slots each lease holds",
+)
+SLOT_WAITS = Key(
+    template="<ns>:{<provider>}:slots:waits:<minute>",
+    type="hash: bucket of shared.domain.pace, number of windows",
+    ttl="10 min since its last change",
+    writer="send workers (slot_waits), every 5 s",
+    reader="admin",
+    meaning="how long windows waited for a slot in a minute",
 )
 LOCK = Key(
     template="<ns>:{<lock>}:lock",
@@ -235,6 +243,7 @@ OURS = (
     GATE,
     SLOT_LEASES,
     SLOT_COUNTS,
+    SLOT_WAITS,
     LOCK,
     FENCE,
     WORKER,

@@ -104,7 +104,7 @@ class Senders:
         self._lock = threading.Lock()
         self._guards: dict[tuple[str, str], Guards] = {}
         self._made: list[tuple[threading.Thread, Provider]] = []
-        runtime.each_beat.append(self._count_workers)
+        runtime.each_beat.append(self._tell_and_ask)
         runtime.at_end.append(self._close)
 
     def sender(self, channel: Channel, mode: Mode) -> Sender:
@@ -129,8 +129,8 @@ class Senders:
                 self._guards[key] = self._make_guards(*key)
             return self._guards[key]
 
-    def _count_workers(self) -> None:
-        """Note how many processes share the caps, for the time when Redis cannot be asked."""
+    def _tell_and_ask(self) -> None:
+        """Tell of waits for slots; note how many processes share the caps, for when Redis cannot be asked."""
         with self._lock:
             guards = list(self._guards.values())
         if guards:
@@ -139,6 +139,7 @@ class Senders:
             count = max(alive(workers, queues=queues), sending_processes(self._runtime.settings))
             for each in guards:
                 each.known_workers(count)
+                each.waits.flush()
 
     def _close(self) -> None:
         """Close guards, and the adapters of the threads that have ended; a thread still in a call keeps its own."""

@@ -1,12 +1,17 @@
 """The System page and what may be done on it."""
 
+import re
 from typing import Any
 
 import pytest
 from flask import Flask
 
+from admin.extensions import installed
+from admin.local import procfile
+from shared.accounts import accounts_in_use
 from shared.coordination.heartbeat import Heartbeat, Identity
 from shared.coordination.redis import RedisLink
+from shared.coordination.slot_waits import SlotWaits
 from shared.domain.roles import Role
 from shared.domain.states import SendStatus
 from shared.ledger import pauses, providers
@@ -14,6 +19,7 @@ from shared.ledger.db import Ledger
 from tests.integration.monitoring.conftest import MakeApp
 from tests.support.browser import Browser, text_of
 from tests.support.factories import make_send
+from tests.support.processes import CHECKOUT
 
 PAGE = "/admin/monitoring/system"
 HOLD, RELEASE = (f"{PAGE}/providers/sandbox:sandbox/{action}" for action in ("hold", "release"))
@@ -48,7 +54,9 @@ def test_the_page_has_every_panel_and_tells_a_new_installation_how_to_begin(brow
         assert f'data-panel="{panel}"' in answer.text
     said = text_of(answer)
     assert "No worker has been seen in the last 15 minutes." in said
-    assert "python -m workers --queues ingest" in said
+    [entry] = [entry for entry in procfile.read(CHECKOUT / "Procfile") if entry.name == "worker_send"]
+    assert f"worker_send: {entry.command}" in said
+    assert "gunicorn" not in said
     assert "noeviction" in said
 
 
@@ -151,3 +159,17 @@ def test_without_redis_the_ledger_s_panels_stay_and_a_hold_is_kept_all_the_same(
     held = browser.post(HOLD, {"reason": "a trial"}, follow=True)
     assert "held. Redis does not answer; it is told as soon as it does." in text_of(held)
     assert holds(ledger) == [("sandbox", "kim", "a trial")]
+
+
+def test_how_long_windows_waited_for_a_slot_is_shown_and_measured(make_app: MakeApp, redis_url: str) -> None:
+    app = make_app(redis_url=redis_url, email_provider="smtp", smtp_host="relay.example.com", smtp_security="none")
+    settings = installed(app).settings
+    credential = dict(accounts_in_use(settings))["smtp"]
+    waits = SlotWaits(installed(app).link, provider="smtp", credential=credential, namespace=settings.redis_namespace)
+    for seconds in (0.0, *[0.6] * 19):
+        waits.count(seconds)
+    waits.flush()
+    assert "slots after 0.7 s" in text_of(Browser(app).get(PAGE))
+    assert re.search(
+        r'tidings_provider_slot_wait_seconds{provider="smtp",quantile="0.95"} 0\.6', Browser(app).get("/metrics").text
+    )

@@ -1,5 +1,6 @@
 """What stands before a provider in one process: shared by its actors, closed at its end, careful without Redis."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from threading import Event, Thread
 from typing import Any
@@ -8,10 +9,13 @@ import pytest
 
 from shared.coordination.guard import Entered
 from shared.coordination.heartbeat import Heartbeat, Identity
-from shared.domain.states import Channel, Lane, Mode
+from shared.domain.pace import BOUNDS_S
+from shared.domain.states import Channel, Lane, Mode, SendStatus
+from shared.ledger.db import Ledger
 from tests.integration.providers.messages import email_message
 from tests.integration.workers.conftest import ches_settings
 from tests.integration.workers.inprocess import InProcess, make_settings
+from tests.support.factories import counts, make_send
 from tests.support.scripted_http import ScriptedHttp
 from workers.actors.senders import Senders, senders_of, sending_processes
 from workers.middleware.runtime import Runtime
@@ -58,8 +62,26 @@ def test_processes_that_beat_count_and_those_that_crashed_do_not(ches: InProcess
     ches.runtime.link.pipeline([("ZINCRBY", "tidings:workers", -60_000, f"w{n}") for n in range(2)])
     senders = Senders(ches.runtime)
     sender = senders.sender(Channel.EMAIL, Mode.LIVE)
-    senders._count_workers()
+    senders._tell_and_ask()
     assert sender.guards._workers == 4
+
+
+def test_how_long_windows_wait_for_slots_is_told_with_the_beats(ledger: Ledger, ches: InProcess) -> None:
+    senders = senders_of(ches.runtime)
+    guards = senders.sender(Channel.EMAIL, Mode.LIVE).guards
+    ches.run(make_send(ledger, count=60, status=SendStatus.SENDING))
+    senders._tell_and_ask()
+    assert set(guards.waits.read()) == {1}
+
+    everything = guards.enter(Lane.SINGLE, 50)
+    assert isinstance(everything, Entered)
+    assert everything.slots == 50
+    late = make_send(ledger, count=1, status=SendStatus.SENDING)
+    ches.run(late)
+    guards.leave(everything)
+    senders._tell_and_ask()
+    assert counts(ledger, late.id) == {"owed": 1}
+    assert max(guards.waits.read()) == bisect_right(BOUNDS_S, 2.0) + 1
 
 
 def test_actors_of_a_process_share_their_senders(alone: Runtime) -> None:
