@@ -131,6 +131,30 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
                 "short",
                 (('tidings_recoveries_last_hour{result!="found"}', "{{kind}} {{result}}"),),
             ),
+            (
+                "Notifications told and tries that failed, per second",
+                "cps",
+                (
+                    ("sum by (channel) (rate(tidings_notifications_sent_total[5m]))", "{{channel}} told"),
+                    (
+                        "sum by (channel, reason) (rate(tidings_notifications_failed_total[5m]))",
+                        "{{channel}} {{reason}}",
+                    ),
+                ),
+            ),
+            (
+                "Notifications that wait, and channels that refuse us",
+                "short",
+                (
+                    ("sum by (channel) (tidings_notifications_pending)", "{{channel}} waiting"),
+                    ("tidings_digest_channel_not_configured", "{{channel}} refuses"),
+                ),
+            ),
+            (
+                "Wait for a slot, 95 %",
+                "s",
+                ((f"tidings_provider_slot_wait_seconds{{{_PROVIDER}}}", "{{provider}}"),),
+            ),
             ("Redis memory", "bytes", (("tidings_redis_memory_used_bytes", "used"),)),
             ("Warnings on the pages", "short", (("tidings_warnings > 0", "{{rule}}"),)),
         ),

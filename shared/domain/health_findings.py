@@ -158,18 +158,17 @@ def queue_paused(facts: Facts, _: Thresholds) -> Iterator[Finding]:
         yield Finding(text, pause["since"], keeps=count > 0)
 
 
-def failure_ratio_high(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """A channel of which too large a share failed for good in the last quarter of an hour."""
+def failure_ratio_high(facts: Facts, limits: Thresholds, *, critical: bool) -> Iterator[Finding]:
+    """A channel of which too large a share failed for good in the last quarter of an hour, or a critical one."""
     for row in facts.rows("traffic", "channels"):
         attempts, failed = row["sent_15m"] + row["failed_15m"], row["failed_15m"]
         if attempts < limits.failure_attempts_min or failed * 100 <= limits.failure_percent * attempts:
             continue
-        percent = failed * 100 / attempts
-        text = (
-            f"{percent:.1f} % of {channel_word(row['channel'])} failed in the last {FAILURE_WINDOW_S // 60} min:"
-            f" {failed:,} of {attempts:,}."
-        )
-        yield Finding(text, None, "critical" if percent > limits.failure_critical_percent else None)
+        if (failed * 100 > limits.failure_critical_percent * attempts) is critical:
+            yield Finding(
+                f"{failed * 100 / attempts:.1f} % of {channel_word(row['channel'])} failed in the last"
+                f" {FAILURE_WINDOW_S // 60} min: {failed:,} of {attempts:,}."
+            )
 
 
 def dead_letters_growing(facts: Facts, limits: Thresholds) -> Iterator[Finding]:

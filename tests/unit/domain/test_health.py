@@ -207,6 +207,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         healthy(),
     ),
     (
+        "FailureRatioCritical",
+        changed(traffic={"channels": [channel(sent_15m=89, failed_15m=11)]}),
+        "11.0 % of E-mail failed in the last 15 min: 11 of 100.",
+        changed(traffic={"channels": [channel(sent_15m=90, failed_15m=10)]}),
+    ),
+    (
         "FailureRatioHigh",
         changed(traffic={"channels": [channel(sent_15m=48, failed_15m=2)]}),
         "4.0 % of E-mail failed in the last 15 min: 2 of 50.",
@@ -323,7 +329,8 @@ def test_every_rule_has_a_case() -> None:
 @pytest.mark.parametrize("percent", [4, 11])
 def test_a_large_share_of_failures_is_critical(percent: int) -> None:
     document = changed(traffic={"channels": [channel(sent_15m=100 - percent, failed_15m=percent)]})
-    assert [warning.severity for warning in judged(document)] == ["critical" if percent > 10 else "warning"]
+    [warning] = judged(document)
+    assert warning.severity == ("critical" if percent > 10 else "warning")
 
 
 @pytest.mark.parametrize(
