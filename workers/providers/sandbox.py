@@ -14,6 +14,7 @@ four digits.
     configuration configuration@… …0007     our account is wrong
     flaky         flaky@…         …0008     fails on the first try in this process, then is accepted
     lost          lost@…          …0009     taken or not, nobody knows, and it is not kept; then as flaky
+    mended        mended@…        …0010     refused for good, until a person requeues it: then it is accepted
 
 What nobody knows is proved: kept messages are found by their key, as at a provider that can be asked.
 """
@@ -25,6 +26,7 @@ from datetime import datetime
 from uuid import UUID
 
 from shared.domain import resolutions
+from shared.domain.ids import IdError, delivery_key, parse_delivery_id
 from shared.domain.outcome import (
     Accepted,
     Ambiguous,
@@ -49,12 +51,12 @@ _ASKED: dict[str, Outcome] = {
     "greylisted": Transient(Scope.RECIPIENT, "sandbox_greylisted", "the sandbox was asked to greylist"),
     "configuration": Configuration(Scope.PROVIDER, "sandbox_configuration", "the sandbox was asked to refuse us"),
 }
-_BY_DIGITS = dict(zip((f"{n:04}" for n in range(1, 10)), [*_ASKED, "flaky", "lost"], strict=True))
+_BY_DIGITS = dict(zip((f"{n:04}" for n in range(1, 11)), [*_ASKED, "flaky", "lost", "mended"], strict=True))
 _FIRST: dict[str, Outcome] = {
     "flaky": Transient(Scope.PROVIDER, "sandbox_flaky", "the sandbox was asked to fail once"),
     "lost": Ambiguous("sandbox_lost", "the sandbox was asked to lose the message"),
 }
-
+_FIRST_LIFE = Permanent(Scope.RECIPIENT, "sandbox_mended", "the sandbox was asked to refuse this until a requeue")
 
 _STORE_AWAY = Transient(Scope.PROVIDER, "sandbox_store_away", "the sandbox's store could not be reached")
 
@@ -151,6 +153,8 @@ class SandboxProvider:
 
     def _outcome_of(self, message: Message) -> Outcome:
         asked = _asked_by(message)
+        if asked == "mended" and _is_first_life(message):
+            return _FIRST_LIFE
         if asked in _FIRST:
             key = str(message.key)
             if key not in self._failed_once:
@@ -158,6 +162,13 @@ class SandboxProvider:
                 return _FIRST[asked]
             self._failed_once.discard(key)
         return _ASKED.get(asked) or Accepted(f"sandbox-{message.key}")
+
+
+def _is_first_life(message: Message) -> bool:
+    try:
+        return message.key == delivery_key(*parse_delivery_id(message.delivery_id), 0)
+    except IdError:  # a digest is no delivery
+        return False
 
 
 def _asked_by(message: Message) -> str:

@@ -1,12 +1,14 @@
 """The sandbox's answers on request, and which provider comes out of which settings."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from shared.accounts import credential_of, missing_settings, resolution_of
+from shared.domain.ids import delivery_key, parse_delivery_id
 from shared.domain.outcome import (
     Accepted,
     Ambiguous,
@@ -18,7 +20,7 @@ from shared.domain.outcome import (
     Transient,
 )
 from shared.settings import Settings
-from tests.integration.providers.messages import email_message, send_all, sms_message
+from tests.integration.providers.messages import DELIVERY_ID, email_message, send_all, sms_message
 from workers.providers.protocol import Message
 from workers.providers.registry import build_provider
 from workers.providers.sandbox import Kept, SandboxConfig, SandboxProvider, StoreAway
@@ -53,6 +55,17 @@ def test_the_address_asks_for_the_outcome_and_only_what_may_be_taken_is_kept() -
         for again in (messages[7], messages[8]):
             assert send_all(provider, [again]) == [Accepted(f"sandbox-{again.key}")]
     assert kept == [*(mails[n] for n in (4, 9, 7, 8)), *(texts[n] for n in (4, 9, 7, 8))]
+
+
+@pytest.mark.parametrize("make", [lambda: email_message("mended@example.com"), lambda: sms_message("+16045550010")])
+def test_an_address_that_is_mended_is_refused_until_it_is_requeued(make: Callable[[], Message]) -> None:
+    kept: list[Message] = []
+    provider = SandboxProvider(SandboxConfig(), keep=kept.extend, find=find_nothing)
+    first, requeued = (replace(make(), key=delivery_key(*parse_delivery_id(DELIVERY_ID), epoch)) for epoch in (0, 1))
+    for _ in range(2):
+        assert [type(outcome) for outcome in send_all(provider, [first])] == [Permanent]
+    assert send_all(provider, [requeued]) == [Accepted(f"sandbox-{requeued.key}")]
+    assert kept == [requeued]
 
 
 def test_the_latency_is_waited_once_for_a_whole_window() -> None:
