@@ -3,7 +3,8 @@
 
 Messages come here from test keys, whatever is configured, and from live keys where a provider is `sandbox`. Pages are
 complete without JavaScript and load nothing from elsewhere; a message's HTML is a document of its own under a policy
-that lets it draw and do nothing else. Who is signed in may look.
+that lets it draw and do nothing else. Who is signed in may look; addresses are masked for those who may only read, and
+the HTML part, which cannot be masked and stay what it is, is shown to none of them.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from flask import Blueprint, Response, abort, render_template, request
 from sqlalchemy import and_, case, func, select
 
 from admin.extensions import db, services
-from admin.monitoring.access import PAGE_POLICY, reads
+from admin.monitoring.access import PAGE_POLICY, acts, may_act, reads
 from shared.domain.idn import readable
 from shared.domain.masking import mask_address, mask_text
 from shared.domain.sms_text import SegmentCount, segments
@@ -27,6 +28,8 @@ PAGE_SIZE = 50
 #: Characters of a message's beginning in the list.
 _PREVIEW_LENGTH = 140
 _LARGEST_ID = 2**63 - 1
+#: Characters of a letter that are shown where it is masked.
+_MASKED_LENGTH = 20_000
 #: The delivery that a message is.
 _IS_OF = and_(Delivery.send_id == SandboxMessage.send_id, Delivery.row_no == SandboxMessage.row_no)
 
@@ -49,6 +52,20 @@ class Line:
     title: str
     preview: str
     reference: str
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message as it is shown; `html` is whether its HTML part is, None where it has none."""
+
+    to: str
+    sender: str
+    reply_to: str
+    subject: str
+    text: str | None
+    reference: str
+    html: bool | None
     received_at: datetime
 
 
@@ -81,13 +98,14 @@ def blueprint(settings: Settings) -> Blueprint:
     def message(message_id: int) -> str:
         found = _message(message_id)
         counted: SegmentCount | None = segments(found.text or "") if found.channel == "sms" else None
+        letter = _whole(found) if may_act() else _masked(found)
         return _page(
-            "message.html", message=found, segments=counted, address=_both_forms(found.address),
-            reference=_reference(found),
+            "message.html", id=found.id, letter=letter, segments=counted, is_whole=may_act(),
+            admin_role=settings.admin_role,
         )  # fmt: skip
 
     @pages.get("/<int:message_id>/html")
-    @reads
+    @acts
     def html_part(message_id: int) -> Response:
         found = _message(message_id)
         if found.html is None:
@@ -121,6 +139,32 @@ def _lines(before: int) -> list[Line]:
         )
         for row in rows
     ]
+
+
+def _whole(message: SandboxMessage) -> Letter:
+    return Letter(
+        to=_both_forms(message.address),
+        sender=message.sender or "",
+        reply_to=message.reply_to or "",
+        subject=message.subject or "",
+        text=message.text,
+        reference=_reference(message),
+        html=None if message.html is None else True,
+        received_at=message.received_at,
+    )
+
+
+def _masked(message: SandboxMessage) -> Letter:
+    return Letter(
+        to=mask_address(message.channel, readable(message.address)),
+        sender=mask_text(message.sender or ""),
+        reply_to=mask_text(message.reply_to or ""),
+        subject=mask_text(message.subject or ""),
+        text=None if message.text is None else mask_text(message.text, _MASKED_LENGTH),
+        reference=mask_text(_reference(message)),
+        html=None if message.html is None else False,
+        received_at=message.received_at,
+    )
 
 
 def _reference(message: SandboxMessage) -> str:

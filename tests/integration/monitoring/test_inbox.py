@@ -6,6 +6,7 @@ import pytest
 from flask import Flask
 
 from admin.monitoring import inbox
+from shared.domain.roles import Role
 from shared.domain.states import Lane, SendStatus
 from shared.ledger import sandbox
 from shared.ledger.db import Ledger
@@ -112,6 +113,27 @@ def test_the_html_part_is_a_document_that_may_draw_and_do_nothing_else(browser: 
     assert not [rule for rule in policy if rule.startswith("script-src") or "http" in rule]
     assert answer.headers["Referrer-Policy"] == "same-origin"
     assert browser.get(f"/inbox/{put(html=None)}/html").status_code == 404
+
+
+def test_who_may_only_read_sees_letters_masked_and_no_html_part(app: Flask, put: Put) -> None:
+    reader = Browser(app, role=Role.READ)
+    message = put(
+        subject="For ada.lovelace@example.com",
+        text="Call 604 555 0123 or write to bob@example.com",
+        reply_to="help@example.com",
+        html="<p>ada.lovelace@example.com</p>",
+    )
+    shown = reader.get(f"/inbox/{message}").text
+    assert "a***@e***.com" in shown
+    assert "the HTML part is kept back: to see all of it takes the role NOTIFY_ADMIN" in shown
+    assert not [word for word in ("lovelace", "bob@", "help@", "0123", "iframe") if word in shown]
+    refused = reader.get(f"/inbox/{message}/html")
+    assert refused.status_code == 403
+    assert "lovelace" not in refused.text
+
+    text = reader.get(f"/inbox/{put(channel='sms', address='+16045550123', subject=None, text='Hello')}").text
+    assert "+1***23" in text
+    assert "kept back" not in text
 
 
 def test_a_text_message_shows_its_segments(browser: Browser, put: Put) -> None:
