@@ -9,8 +9,9 @@ from admin.extensions import Services
 from admin.monitoring.snapshot import Data, Section, Sources, add_section
 from shared.accounts import cap_of, missing_settings, provider_name
 from shared.domain.books import ChannelBooks, Reason
+from shared.domain.masking import mask_text
 from shared.domain.pace import SUSTAINED_MINUTES, TimeLeft, ahead_of, percent_done, sustained, time_left
-from shared.domain.progress import HELD_WORDS, Doing, HeldBack, Kind, Standing, doing, held_back_by
+from shared.domain.progress import HELD_WORDS, Doing, HeldBack, Kind, Standing, doing, held_back_by, paused_words
 from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import queue_for
 from shared.ledger import minutes, overview, pauses
@@ -172,7 +173,7 @@ def _send_row(flow: Flow, send: OpenSend) -> Data:
     return {
         "id": str(send.id),
         "tenant": send.tenant,
-        "name": send.name,
+        "name": mask_text(send.name) if send.name else None,
         "mode": send.mode.value,
         "place": send.place,
         "channels": sorted(send.accepted),
@@ -211,7 +212,7 @@ def standing(flow: Flow, send: OpenSend) -> Standing:
         held_back=next(iter(held)) if held and all(held) else None,
         send_at=send.send_at,
         next_at=min((part.next_at for part in parts if part.next_at), default=None),
-        pause_reason=send.pause_reason,
+        paused=paused_words(send.paused_by, send.pause_reason),
     )
 
 

@@ -9,13 +9,15 @@ from admin.monitoring import flow
 from admin.monitoring.flow import as_json
 from shared.domain.masking import mask_text
 from shared.domain.pace import percent_done
-from shared.domain.progress import Doing, doing
-from shared.domain.states import DeliveryStatus, SendStatus
-from shared.ledger import send_page
+from shared.domain.progress import Doing, doing, paused_words
+from shared.domain.states import DeliveryStatus, SendEventKind, SendStatus
+from shared.ledger import send_events, send_page
+from shared.ledger.send_events import SendEvents
 from shared.ledger.send_page import ShownSend
 
 _S = DeliveryStatus
 _MOST_EVENTS = 20
+_MOST_BATCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:
     with services.reading.transaction() as connection:
         deeds = send_page.deeds(connection, send.id, limit=_MOST_EVENTS)
         operations = send_page.operations(connection, send.id, limit=_MOST_EVENTS)
-        recovered = send_page.recovered(connection, send.id, limit=_MOST_EVENTS)
+        recovered = send_events.newest(connection, send.id, limit=_MOST_EVENTS)
     found = [
         _event(send.created_at, "Accepted", f"{send.total:,} deliver{'y' if send.total == 1 else 'ies'}"),
         _event(send.started_at, "Begun", "fanned out to the workers"),
@@ -125,7 +127,7 @@ def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:
         _event(send.forgotten_at, "Recipients removed", "by retention; the totals stay"),
     ]
     if send.status is SendStatus.PAUSED:
-        found.append(_event(send.paused_at, "Paused", mask_text(send.pause_reason or "")))
+        found.append(_event(send.paused_at, "Paused", mask_text(paused_words(send.paused_by, send.pause_reason) or "")))
     elif send.resumed_at:
         found.append(_event(send.resumed_at, "Went on", "resumed, or some of it requeued"))
     found += [
@@ -143,15 +145,34 @@ def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:
         )
         for operation in operations
     ]
-    found += [
-        _event(
-            batch.progress_at,
-            f"Batch {batch.batch_no} recovered",
-            f"{batch.recovery_count} time{'' if batch.recovery_count == 1 else 's'} without an answer since",
-        )
-        for batch in recovered
-    ]
+    found += [_event(each.at, *_told(each)) for each in recovered]
     return sorted((event for event in found if event["at"]), key=lambda event: str(event["at"]), reverse=True)
+
+
+_K = SendEventKind
+#: What happened, after the batches that it happened to; and the deliveries that it happened to, before their number.
+_WORDS = {
+    _K.WORKER_DIED: ("taken back from a worker that died", "calls in flight, now unsure"),
+    _K.WORKER_HUNG: ("taken from a worker that recorded nothing any more", "calls in flight, now unsure"),
+    _K.OUTCOME_LOST: ("taken back after a fault of its worker", "calls in flight, now unsure"),
+    _K.MESSAGE_LOST: ("Its message was lost and made anew", None),
+    _K.OVERDUE: ("Begun late, by the reconciler", None),
+    _K.GIVEN_UP: ("given up by the reconciler", "deliveries failed"),
+    _K.OUTAGE_WAITED_OUT: ("given up after the outage", "deliveries dead-lettered"),
+    _K.DRAINED: ("Left by a worker that was told to stop", None),
+}
+
+
+def _told(each: SendEvents) -> tuple[str, str | None]:
+    what, of_them = _WORDS[each.kind]
+    if each.batches:
+        shown = ", ".join(str(number) for number in each.batches[:_MOST_BATCHES])
+        more = f" and {len(each.batches) - _MOST_BATCHES} more" if len(each.batches) > _MOST_BATCHES else ""
+        what = f"Batch{'es' if len(each.batches) > 1 else ''} {shown}{more} {what}"
+    if of_them is not None:
+        return what, f"{of_them}: {each.deliveries or 0:,}"
+    times = f"{each.count} times within a minute" if each.count > 1 else None
+    return what, each.worker or times
 
 
 def _event(at: datetime | None, what: str, note: str | None, *, href: str | None = None) -> dict[str, Any]:

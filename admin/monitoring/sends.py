@@ -20,6 +20,7 @@ from admin.monitoring.snapshot_cache import outdate
 from shared.domain.idn import readable
 from shared.domain.ids import IdError, delivery_id, parse_send_id
 from shared.domain.masking import mask_address, mask_text
+from shared.domain.progress import paused_words
 from shared.domain.states import DeliveryStatus, SendStatus
 from shared.ledger import audit, send_page, sends
 from shared.ledger.db import Connection
@@ -126,8 +127,9 @@ def ask_send(send_id: str, action: str) -> str:
     if action not in _DONE:
         raise ProblemError(404, "not-found", "A send is paused, resumed or cancelled.")
     return page(
-        "send_action", "monitoring/send_action.html", send=send, action=action, is_possible=action in may_do(send)
-    )
+        "send_action", "monitoring/send_action.html", send=send, action=action, is_possible=action in may_do(send),
+        paused=paused_words(send.paused_by, send.pause_reason),
+    )  # fmt: skip
 
 
 @pages.post("/sends/<send_id>/<action>")
@@ -166,8 +168,7 @@ def change_send(send_id: str, action: str) -> AnyResponse:
 
 def _change(connection: Connection, send: ShownSend, action: str, reason: str) -> bool:
     if action == "pause":
-        said = f"{operator()}: {reason}"
-        return sends.pause(connection, tenant_id=send.tenant_id, send_id=send.id, reason=said)
+        return sends.pause(connection, tenant_id=send.tenant_id, send_id=send.id, reason=reason, operator=operator())
     if action == "resume":
         return sends.resume(connection, tenant_id=send.tenant_id, send_id=send.id)
     return sends.cancel(connection, tenant_id=send.tenant_id, send_id=send.id)

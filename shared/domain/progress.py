@@ -41,7 +41,7 @@ class Standing:
     How a send stands, over all its channels.
 
     `due` may go unless `held_back`; `later` are tried again, the first at `next_at`; `at_work`: a worker holds some
-    of it. `idle_s` seconds ago anything of it moved or came due.
+    of it. `idle_s` seconds ago anything of it moved or came due. `paused` says by whom and why, for operators.
     """
 
     place: Literal["going", "paused", "scheduled"]
@@ -55,13 +55,13 @@ class Standing:
     held_back: HeldBack | None = None
     send_at: datetime | None = None
     next_at: datetime | None = None
-    pause_reason: str | None = None
+    paused: str | None = None
 
 
 def doing(send: Standing) -> Doing:
     """Say what a send is doing."""
     if send.place == "paused":
-        return Doing("paused", "warn", send.pause_reason)
+        return Doing("paused", "warn", send.paused)
     if send.place == "scheduled":
         return Doing("scheduled", "off", at=send.send_at)
     if send.due and send.held_back == "queue":
@@ -79,6 +79,11 @@ def doing(send: Standing) -> Doing:
     if send.proving:
         return Doing("finishing", "busy", f"{send.proving:,} being proved")
     return Doing("finishing", "busy")
+
+
+def paused_words(by: str | None, reason: str | None) -> str | None:
+    """By whom and why a send is paused; `by` is None where its tenant or the machine did it."""
+    return f"{by}: {reason}" if by and reason else reason
 
 
 def held_back_by(reason: Reason | None, *, queue_paused: bool) -> HeldBack | None:

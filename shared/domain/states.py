@@ -51,6 +51,19 @@ class DeliveryStatus(StrEnum):
     EXPIRED = "expired"
 
 
+class SendEventKind(StrEnum):
+    """What may happen to a send beside its own course."""
+
+    WORKER_DIED = "worker_died"
+    WORKER_HUNG = "worker_hung"
+    OUTCOME_LOST = "outcome_lost"
+    MESSAGE_LOST = "message_lost"
+    OVERDUE = "overdue"
+    GIVEN_UP = "recovery_given_up"
+    OUTAGE_WAITED_OUT = "outage_waited_out"
+    DRAINED = "drained"
+
+
 #: A delivery in one of these may still be called by the machine.
 OPEN = frozenset({DeliveryStatus.OWED, DeliveryStatus.SENDING, DeliveryStatus.RETRYING})
 #: A delivery in one of these leaves it only by a person, or by late proof.

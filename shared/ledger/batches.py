@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from shared.domain.states import DeliveryStatus, Lane
+from shared.domain.states import DeliveryStatus, Lane, SendEventKind
+from shared.ledger import send_events
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
@@ -122,7 +123,12 @@ def free_abandoned(
         "first_look_s": list(looks.values()),
     }
     row = connection.execute(_FREE, parameters).fetchone()
-    return None if row is None else int(row[0])
+    if row is None:
+        return None
+    unsure = int(row[0])
+    kind = SendEventKind(loss.code)
+    send_events.note(connection, batch.send_id, kind, batch_no=batch.batch_no, deliveries=unsure)
+    return unsure
 
 
 def sweep(connection: Connection, *, send_id: UUID, status: DeliveryStatus, limit: int) -> int:

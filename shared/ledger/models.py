@@ -118,6 +118,8 @@ class Send(Base):
     cancelled_at: Mapped[datetime | None]
     paused_at: Mapped[datetime | None]
     pause_reason: Mapped[str | None]
+    #: The operator who paused it; tenants are told why and not who. Empty where the tenant or the machine did.
+    paused_by: Mapped[str | None]
     resumed_at: Mapped[datetime | None]
     settled_counts: Mapped[dict[str, Any] | None]
     #: When retention began to remove its batches, deliveries and attempts, and when the last of them was gone.
@@ -557,6 +559,21 @@ class Receipt(Base):
         Index("ix_receipt_waiting", "id", postgresql_where=text("applied_at IS NULL")),
         Index("ix_receipt_provider_ref", "provider_ref", postgresql_where=text("provider_ref IS NOT NULL")),
     )
+
+
+class SendEvent(Base):
+    """Append-only: what was recovered of a send, and which workers left it while draining. Goes with its deliveries."""
+
+    __tablename__ = "send_event"
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    send_id: Mapped[UUID]
+    at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    kind: Mapped[str]
+    batch_no: Mapped[int | None] = mapped_column(Integer)
+    deliveries: Mapped[int | None] = mapped_column(Integer)
+    worker: Mapped[str | None]
+
+    __table_args__ = (Index("ix_send_event_send_id", "send_id", text("id DESC")),)
 
 
 class RecoveryPass(Base):

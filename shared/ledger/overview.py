@@ -72,6 +72,7 @@ class OpenSend:
     accepted: Mapping[str, int]
     send_at: datetime | None
     pause_reason: str | None
+    paused_by: str | None
     owed: int
     running: bool
     parts: Mapping[Channel, Part]
@@ -140,6 +141,7 @@ def _send(found: Mapping[str, Any]) -> OpenSend:
         accepted=found["accepted"],
         send_at=_moment(found["send_at"]),
         pause_reason=found["pause_reason"],
+        paused_by=found["paused_by"],
         owed=int(found["owed"]),
         running=found["running"],
         parts={Channel(channel): _part(part) for channel, part in found["channels"].items()},

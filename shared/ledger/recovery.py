@@ -9,7 +9,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from shared.domain.signature import FailureSignature
-from shared.domain.states import Channel, DeliveryStatus, Lane, Mode
+from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendEventKind
+from shared.ledger import send_events
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -136,7 +137,10 @@ def waited_out_batches(
 
 def start_overdue(connection: Connection, send_id: UUID) -> bool:
     """Start a scheduled send whose time has come; False when somebody did."""
-    return connection.execute(_START_OVERDUE, {"send_id": send_id}).fetchone() is not None
+    if connection.execute(_START_OVERDUE, {"send_id": send_id}).fetchone() is None:
+        return False
+    send_events.note(connection, send_id, SendEventKind.OVERDUE)
+    return True
 
 
 def take_stalled(connection: Connection, batch: StuckBatch, *, stale_s: float) -> bool:
@@ -168,7 +172,12 @@ def settle_unsent(
             "signature": verdict.signature.id,
         },
     ).fetchone()
-    return 0 if row is None else int(row[0])
+    if row is None:
+        return 0
+    settled = int(row[0])
+    kind = SendEventKind(verdict.outcome)
+    send_events.note(connection, batch.send_id, kind, batch_no=batch.batch_no, deliveries=settled)
+    return settled
 
 
 def try_lock(connection: Connection) -> bool:

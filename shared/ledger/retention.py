@@ -12,6 +12,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from shared.ledger import send_events
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -154,6 +155,7 @@ def remove_deliveries(connection: Connection, send_id: UUID, *, first: int, last
 
 def end_forgetting(connection: Connection, send_id: UUID) -> None:
     """Nothing of the send is left but itself."""
+    send_events.remove(connection, send_id)
     connection.execute(_END_SEND, {"send_id": send_id})
 
 

@@ -16,7 +16,6 @@ _SENDS = statement("select_sends_for_operators")
 _OPEN_SENDS = statement("select_open_sends_for_operators")
 _RECIPIENTS = statement("select_recipients")
 _BATCHES = statement("select_batches_of_send")
-_RECOVERED = statement("select_recovered_batches")
 _DEEDS = statement("select_deeds_on_send")
 _OPERATIONS = statement("select_operations_on_send")
 
@@ -43,6 +42,7 @@ class ShownSend(ListedSend):
     A send with its books, read at `read_at`.
 
     `forgotten_at` is when retention removed its recipients; the books are the totals then. `subject` is the template.
+    `paused_by` is the operator who paused it, None where its tenant or the machine did.
     """
 
     tenant_id: int
@@ -53,6 +53,7 @@ class ShownSend(ListedSend):
     started_at: datetime | None
     paused_at: datetime | None
     pause_reason: str | None
+    paused_by: str | None
     resumed_at: datetime | None
     forgotten_at: datetime | None
     subject: str | None
@@ -110,15 +111,6 @@ class OpenBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveredBatch:
-    """An open batch taken from a worker that died or hung, so often without any progress since."""
-
-    batch_no: int
-    recovery_count: int
-    progress_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Deed:
     """What an operator did to a send."""
 
@@ -148,7 +140,7 @@ def find(connection: Connection, send_id: UUID) -> ShownSend | None:
     row = connection.execute(_SEND, {"send_id": send_id}).fetchone()
     if row is None:
         return None
-    counts: Mapping[str, Mapping[str, Any]] = row[23] or row[20] or {}
+    counts: Mapping[str, Mapping[str, Any]] = row[24] or row[21] or {}
     accepted = row[4]
     listed = _listed(row)
     return ShownSend(
@@ -161,10 +153,11 @@ def find(connection: Connection, send_id: UUID) -> ShownSend | None:
         started_at=row[15],
         paused_at=row[16],
         pause_reason=row[17],
-        resumed_at=row[18],
-        forgotten_at=row[19],
-        subject=row[21],
-        read_at=row[22],
+        paused_by=row[18],
+        resumed_at=row[19],
+        forgotten_at=row[20],
+        subject=row[22],
+        read_at=row[23],
         books={Channel(each): ChannelBooks.read(count, counts.get(each, {})) for each, count in accepted.items()},
     )
 
@@ -200,11 +193,6 @@ def open_batches(connection: Connection, send_id: UUID, *, limit: int) -> list[O
     """Batches that are not settled, those in a worker's hands first."""
     rows = connection.execute(_BATCHES, {"send_id": send_id, "limit": limit})
     return [OpenBatch(row[0], Channel(row[1]), *row[2:]) for row in rows]
-
-
-def recovered(connection: Connection, send_id: UUID, *, limit: int) -> list[RecoveredBatch]:
-    """Open batches that were recovered without any progress since."""
-    return [RecoveredBatch(*row) for row in connection.execute(_RECOVERED, {"send_id": send_id, "limit": limit})]
 
 
 def target(send_id: UUID) -> str:

@@ -156,9 +156,9 @@ def cancel(connection: Connection, *, tenant_id: int, send_id: UUID) -> bool:
     return connection.execute(_CANCEL, {"tenant_id": tenant_id, "send_id": send_id}).fetchone() is not None
 
 
-def pause(connection: Connection, *, tenant_id: int, send_id: UUID, reason: str) -> bool:
-    """Hold a send; False when it is held already or over."""
-    parameters = {"tenant_id": tenant_id, "send_id": send_id, "reason": reason}
+def pause(connection: Connection, *, tenant_id: int, send_id: UUID, reason: str, operator: str | None = None) -> bool:
+    """Hold a send; False when it is held already or over. `operator` is who does it, None for the tenant itself."""
+    parameters = {"tenant_id": tenant_id, "send_id": send_id, "reason": reason, "operator": operator}
     return connection.execute(_PAUSE, parameters).fetchone() is not None
 
 

@@ -133,7 +133,7 @@ class Reconciler:
                     if stuck.kind == "scheduled":
                         running.counts["scheduled"].found += 1
                         running.counts["scheduled"].retried += recovery.start_overdue(connection, stuck.send_id)
-                self._fan_outs.ask_again(waiting, running.counts)
+                self._fan_outs.ask_again(connection, waiting, running.counts)
 
     def _free_batches(self, running: RunningPass) -> None:
         """Batches of the dead, and of the living that record nothing: calls in flight are unsure, the rest is due."""

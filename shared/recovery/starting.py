@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import redis
 
 from shared.coordination.queue_depth import Queues
-from shared.domain.states import Channel, Lane
+from shared.domain.states import Channel, Lane, SendEventKind
 from shared.jobs import Jobs, queue_for
-from shared.ledger import chains, pauses
+from shared.ledger import chains, pauses, send_events
 from shared.ledger.chains import ChainKey, ChainState, DueSend
 from shared.ledger.db import Ledger
 from shared.recovery.waits import Waits
@@ -143,6 +143,8 @@ class ChainStarter:
                 token = uuid4()
                 if chains.put(connection, each.key, token=token, old_token=each.old_token):
                     written.append((each, token))
+                    if each.old_token is not None:
+                        send_events.note(connection, each.key.send_id, SendEventKind.MESSAGE_LOST)
         started: list[Started] = []
         for each, token in written:
             if not _enqueue(self.jobs, each.key, lane=each.lane, token=token):

@@ -12,9 +12,9 @@ import redis
 from shared import log
 from shared.coordination.guard import Entered, Held
 from shared.coordination.redis import RedisUnavailable
-from shared.domain.states import Channel
+from shared.domain.states import Channel, SendEventKind
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName, queue_for
-from shared.ledger import batches, chains, deliveries, providers
+from shared.ledger import batches, chains, deliveries, providers, send_events
 from shared.ledger.chains import ChainKey, SendContent
 from shared.ledger.db import POSTGRES_AWAY, Connection
 from shared.ledger.deliveries import Claim, ClaimedDelivery
@@ -97,6 +97,9 @@ class Chain:
                     if failed:
                         batches.set_aside(connection, self.key, worker=self._worker)
                     batches.release(connection, self.key, worker=self._worker, token=self.token)
+                    if self.runtime.draining:
+                        name = self.runtime.lease.name
+                        send_events.note(connection, self.send.id, SendEventKind.DRAINED, worker=name)
                     if not successor:
                         chains.end(connection, self.key, token=self.token)
                         chains.complete(connection, self.send.id)
@@ -167,15 +170,19 @@ class Chain:
 
         While Redis is away nobody could tell a chain that ended to come back: it waits here, and keeps its thread.
         """
-        patience = time.monotonic() + _SLOT_PATIENCE_S
+        asked_at = time.monotonic()
         while True:
             entered = sender.guards.enter(self.send.lane, self.runtime.settings.window_max)
+            waited_s = time.monotonic() - asked_at
             if isinstance(entered, Entered):
+                sender.guards.waited(waited_s)
                 return entered
             if entered.alone:
                 if self._paused or not self.runtime.lease.holds(self._worker):
                     return None
-            elif entered.reason != "cap" or time.monotonic() > patience:
+            elif entered.reason != "cap" or waited_s > _SLOT_PATIENCE_S:
+                if entered.reason == "cap":
+                    sender.guards.waited(waited_s)
                 self._say_held(entered)
                 return None
             if self.runtime.wait_draining(min(entered.retry_in_s, _SLOT_PATIENCE_S)):

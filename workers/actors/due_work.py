@@ -107,7 +107,7 @@ class DueWork:
         with self._runtime.ledger.autocommit() as connection:
             found = recovery.stuck_sends(connection, pending_s=pending_s, stale_s=stale_s, page=_PAGE)
             pending = [stuck for stuck in islice(found, _PAGE) if stuck.kind == "pending"]
-        self._fan_outs.ask_again(pending, self._counts)
+            self._fan_outs.ask_again(connection, pending, self._counts)
 
     def start_scheduled(self) -> None:
         """Scheduled sends whose time has come; their chains are started by the last step."""

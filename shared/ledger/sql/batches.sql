@@ -217,5 +217,5 @@ RETURNING s.id
 -- A send that never started and is past its valid_until: it runs only to be settled.
 UPDATE send
 SET status = 'sending', started_at = now(), queued_at = coalesce(queued_at, now()),
-    paused_at = NULL, pause_reason = NULL
+    paused_at = NULL, pause_reason = NULL, paused_by = NULL
 WHERE id = %(send_id)s AND status IN ('pending', 'queued', 'scheduled', 'paused') AND valid_until <= now()

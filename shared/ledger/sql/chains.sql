@@ -122,7 +122,7 @@ ORDER BY s.id LIMIT %(limit)s
 -- name: pause_send
 -- The machine pauses a send that cannot go on as it is (its sender is refused).
 UPDATE send
-SET status = 'paused', paused_at = now(), pause_reason = %(reason)s
+SET status = 'paused', paused_at = now(), pause_reason = %(reason)s, paused_by = NULL
 WHERE id = %(send_id)s AND status = 'sending'
 RETURNING id
 
@@ -130,7 +130,7 @@ RETURNING id
 -- The poison guard: the same message fault `most` times since the send was last resumed. The signature's index has the
 -- faults of every send by time: the send's own time bounds what is read of it.
 UPDATE send s
-SET status = 'paused', paused_at = now(), pause_reason = %(reason)s
+SET status = 'paused', paused_at = now(), pause_reason = %(reason)s, paused_by = NULL
 WHERE s.id = %(send_id)s AND s.status = 'sending'
   AND (SELECT count(*) FROM (
         SELECT 1 FROM attempt a

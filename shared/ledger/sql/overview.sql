@@ -24,7 +24,7 @@ WITH open AS MATERIALIZED (
     GROUP BY send_id, channel
 ), work AS (
     SELECT o.*, s.mode, s.lane, s.status, s.send_at, s.tenant_id, s.name, s.accepted, s.created_at, s.started_at,
-           s.pause_reason,
+           s.pause_reason, s.paused_by,
            greatest(o.due_since, s.send_at, s.started_at, s.resumed_at) AS due_for,
            CASE WHEN s.status = 'paused' THEN 'paused'
                 WHEN s.status = 'scheduled' OR s.status IN ('pending', 'queued') AND s.send_at > now() THEN 'scheduled'
@@ -47,13 +47,15 @@ WITH open AS MATERIALIZED (
     GROUP BY mode, channel, lane
 ), sends AS (
     SELECT send_id, tenant_id, name, mode, lane, status, place, accepted, send_at, created_at, started_at, pause_reason,
+           paused_by,
            sum(owed) AS owed,
            jsonb_object_agg(channel, jsonb_build_object(
                'owed', owed, 'due', due, 'later', later, 'in_hand', in_hand, 'proving', proving, 'due_for', due_for,
                'next_at', next_at, 'last_at', last_at, 'held', held, 'progress_at', progress_at)) AS channels
     FROM work
     WHERE place <> 'stopping'
-    GROUP BY send_id, tenant_id, name, mode, lane, status, place, accepted, send_at, created_at, started_at, pause_reason
+    GROUP BY send_id, tenant_id, name, mode, lane, status, place, accepted, send_at, created_at, started_at, pause_reason,
+             paused_by
 ), first AS (
     SELECT * FROM sends
     ORDER BY array_position('{going,paused,scheduled}', place), owed DESC, send_id

@@ -4,7 +4,7 @@
 -- One send with its tenant and its books, a sum over its batches (40,000 for a million recipients).
 SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.completed_at, s.cancelled_at,
        t.name, t.id, s.lane, s.duplicates, s.segments, s.valid_until, s.started_at, s.paused_at, s.pause_reason,
-       s.resumed_at, s.forgotten_at, s.settled_counts, s.content -> 'email' ->> 'subject', now(), (
+       s.paused_by, s.resumed_at, s.forgotten_at, s.settled_counts, s.content -> 'email' ->> 'subject', now(), (
            SELECT jsonb_object_agg(per.channel, per.counts)
            FROM (
                SELECT channel, jsonb_build_object(
@@ -75,12 +75,6 @@ SELECT b.batch_no, b.channel, b.first_row, b.last_row, b.sent, b.owed, b.retryin
 FROM batch b LEFT JOIN worker w ON w.id = b.holder
 WHERE b.send_id = %(send_id)s AND b.settled_at IS NULL
 ORDER BY b.holder IS NULL, b.due_at, b.batch_no LIMIT %(limit)s
-
--- name: select_recovered_batches
--- Open batches that were taken from a worker that died or hung, without an answer of a provider since.
-SELECT batch_no, recovery_count, progress_at FROM batch
-WHERE send_id = %(send_id)s AND recovery_count > 0 AND settled_at IS NULL
-ORDER BY recovery_count DESC, batch_no LIMIT %(limit)s
 
 -- name: select_deeds_on_send
 -- What operators did to a send.

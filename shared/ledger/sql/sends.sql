@@ -49,14 +49,15 @@ RETURNING id;
 
 -- name: cancel_send
 -- A person stops a send for good. From this commit on no call of it starts: claims ask for the send's status.
-UPDATE send SET status = 'cancelled', cancelled_at = now(), paused_at = NULL, pause_reason = NULL
+UPDATE send
+SET status = 'cancelled', cancelled_at = now(), paused_at = NULL, pause_reason = NULL, paused_by = NULL
 WHERE id = %(send_id)s AND tenant_id = %(tenant_id)s
   AND status IN ('pending', 'queued', 'scheduled', 'sending', 'paused')
 RETURNING id;
 
 -- name: pause_send_by_tenant
--- A person holds a send; `resume_send` lets it go on.
-UPDATE send SET status = 'paused', paused_at = now(), pause_reason = %(reason)s
+-- A person holds a send; `resume_send` lets it go on. `operator` is empty where it is its tenant.
+UPDATE send SET status = 'paused', paused_at = now(), pause_reason = %(reason)s, paused_by = %(operator)s
 WHERE id = %(send_id)s AND tenant_id = %(tenant_id)s AND status IN ('pending', 'queued', 'scheduled', 'sending')
 RETURNING id;
 
@@ -64,7 +65,8 @@ RETURNING id;
 -- A paused send returns to where it belongs; `resumed_at` starts the poison guard's count anew.
 UPDATE send
 SET status = CASE WHEN started_at IS NOT NULL THEN 'sending' WHEN send_at > now() THEN 'scheduled' ELSE 'queued' END,
-    queued_at = coalesce(queued_at, now()), paused_at = NULL, pause_reason = NULL, resumed_at = now()
+    queued_at = coalesce(queued_at, now()), paused_at = NULL, pause_reason = NULL, paused_by = NULL,
+    resumed_at = now()
 WHERE id = %(send_id)s AND tenant_id = %(tenant_id)s AND status = 'paused'
 RETURNING id;
 

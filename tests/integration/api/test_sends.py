@@ -264,6 +264,16 @@ def test_a_paused_send_returns_to_where_it_belongs(api: Api, ledger: Ledger, bef
     assert api.post(f"/sends/{send}/resume").get_json()["status"] == after
 
 
+def test_a_tenant_is_told_why_an_operator_paused_its_send_and_not_who(api: Api, ledger: Ledger) -> None:
+    send = submitted(api)
+    with ledger.transaction() as connection:
+        [(tenant_id,)] = connection.execute("SELECT tenant_id FROM send").fetchall()
+        assert sends.pause(connection, tenant_id=tenant_id, send_id=UUID(send), reason="wrong list", operator="Kim Wu")
+    shown = api.get(f"/sends/{send}")
+    assert shown.get_json()["pause_reason"] == "wrong list"
+    assert "Kim" not in shown.text
+
+
 def test_another_tenants_send_does_not_exist_for_anybody_else(api: Api, other: Api) -> None:
     send = submitted(api)
     assert other.get(f"/sends/{send}").status_code == 404

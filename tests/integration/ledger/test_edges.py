@@ -109,7 +109,7 @@ def requeue(connection: Connection, send: MadeSend) -> object:
 
 def give_up(became: DeliveryStatus) -> Operation:
     signature = failure_signature(channel="email", provider="ches", outcome_class="given_up", code="c", detail="d")
-    verdict = Verdict(became, "given_up", "d", "ches", signature)
+    verdict = Verdict(became, "recovery_given_up", "d", "ches", signature)
 
     def run(connection: Connection, send: MadeSend) -> object:
         stuck = StuckBatch(tenant_id=0, send_id=send.id, batch_no=0, channel=Channel.EMAIL, lane=Lane.BULK)

@@ -1,10 +1,12 @@
 import subprocess
 import sys
 import time
+from uuid import uuid4
 
 import psycopg
 import pytest
 import sqlalchemy.exc
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
@@ -13,6 +15,7 @@ from sqlalchemy import create_engine
 from shared.ledger.db import sqlalchemy_url
 from shared.ledger.migrate import alembic_config, upgrade
 from shared.ledger.models import Base
+from tests.support.factories import make_tenant
 from tests.support.processes import CHECKOUT
 
 _UPGRADE = "import sys; from shared.ledger.migrate import upgrade; upgrade(sys.argv[1])"
@@ -59,6 +62,28 @@ def test_migrating_twice_changes_nothing(empty_database_url: str) -> None:
     heads = ScriptDirectory.from_config(alembic_config(empty_database_url)).get_heads()
     assert version(empty_database_url) == heads
     assert len(heads) == 1
+
+
+def test_a_pause_from_before_is_told_apart_into_who_and_why(empty_database_url: str) -> None:
+    command.upgrade(alembic_config(empty_database_url), "0017_pre_operation_results")
+    send_id, other_id = uuid4(), uuid4()
+    with psycopg.connect(empty_database_url) as connection:
+        tenant, key = make_tenant(connection, "acme")
+        for each, reason in ((send_id, "Kim: Wu: wrong list"), (other_id, "Kim: typed by the tenant")):
+            connection.execute(
+                "INSERT INTO send (id, tenant_id, api_key_id, mode, lane, status, content, accepted, paused_at,"
+                " pause_reason) VALUES (%s, %s, %s, 'live', 'bulk', 'paused', '{}', '{}', now(), %s)",
+                [each, tenant, key, reason],
+            )
+        connection.execute(
+            "INSERT INTO audit (operator, action, target, reason, result)"
+            " VALUES ('Kim: Wu', 'pause send', %s, 'wrong list', 'done')",
+            [f"send {send_id}"],
+        )
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        rows = {row[0]: row[1:] for row in connection.execute("SELECT id, paused_by, pause_reason FROM send")}
+    assert rows == {send_id: ("Kim: Wu", "wrong list"), other_id: (None, "Kim: typed by the tenant")}
 
 
 def test_processes_that_migrate_an_empty_database_at_the_same_time_all_succeed(empty_database_url: str) -> None:

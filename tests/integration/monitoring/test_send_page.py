@@ -9,7 +9,8 @@ from flask import Flask
 from shared.domain.ids import delivery_id
 from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.roles import Role
-from shared.domain.states import SendStatus
+from shared.domain.states import SendEventKind, SendStatus
+from shared.ledger import send_events
 from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand
 from tests.integration.monitoring.conftest import MakeApp
@@ -128,6 +129,31 @@ def test_batches_name_their_worker(browser: Browser, ledger: Ledger) -> None:
     assert "by hand" in text
 
 
+def test_recoveries_and_drains_are_among_a_sends_events(browser: Browser, ledger: Ledger, mixed: MadeSend) -> None:
+    with ledger.autocommit() as connection:
+        for batch_no in (2, 0):
+            send_events.note(connection, mixed.id, SendEventKind.WORKER_DIED, batch_no=batch_no, deliveries=7)
+        send_events.note(connection, mixed.id, SendEventKind.DRAINED, worker="worker_bulk@host:1")
+        for _ in range(3):
+            send_events.note(connection, mixed.id, SendEventKind.MESSAGE_LOST)
+        connection.execute("UPDATE send_event SET at = date_trunc('minute', now())")
+        send_events.note(connection, uuid4(), SendEventKind.GIVEN_UP, batch_no=9, deliveries=9)
+    text = text_of(browser.get(address(mixed)))
+    assert "Batches 0, 2 taken back from a worker that died calls in flight, now unsure: 14" in text
+    assert "Left by a worker that was told to stop worker_bulk@host:1" in text
+    assert "Its message was lost and made anew 3 times within a minute" in text
+    assert "given up" not in text
+
+
+@pytest.mark.parametrize("kind", SendEventKind)
+def test_every_kind_of_event_has_its_words(
+    browser: Browser, ledger: Ledger, mixed: MadeSend, kind: SendEventKind
+) -> None:
+    with ledger.autocommit() as connection:
+        send_events.note(connection, mixed.id, kind, batch_no=1)
+    assert browser.get(address(mixed)).status_code == 200
+
+
 def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
     browser: Browser, ledger: Ledger, mixed: MadeSend
 ) -> None:
@@ -138,9 +164,13 @@ def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
     paused = text_of(browser.post(address(mixed, "/pause"), {"reason": "wrong list"}, follow=True))
     assert "The send is paused" in paused
     assert "kim: wrong list" in paused
+    assert "kim: wrong list" in text_of(browser.get("/admin/monitoring"))
+    assert "It was paused: kim: wrong list." in text_of(browser.get(address(mixed, "/resume")))
     assert send_status(ledger, mixed.id) == "paused"
+    assert scalar(ledger, "SELECT paused_by || '/' || pause_reason FROM send") == "kim/wrong list"
     browser.post(address(mixed, "/resume"))
     assert send_status(ledger, mixed.id) == "sending"
+    assert scalar(ledger, "SELECT paused_by FROM send") is None
     assert "Cancel 22 deliveries" in text_of(browser.get(address(mixed, "/cancel")))
     browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
     assert send_status(ledger, mixed.id) == "cancelled"
@@ -155,6 +185,22 @@ def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
         ("pause send", "kim", "again", 23, "the send was cancelled"),
     ]
     assert "kim: cancel send" in late
+
+
+def test_an_address_in_a_sends_name_is_masked_wherever_it_is_shown(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=1)
+    open_send = make_send(ledger, count=1, status=SENDING)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE send SET name = 'For jane.doe@example.com'")
+    failure = delivery_id(send.id, 1)
+    for path in (
+        "", "/sends", f"/sends/{open_send.id}", f"/sends/{open_send.id}/pause", "/queues", "/failures/list",
+        f"/failures/{failure}", "/failures.csv",
+    ):  # fmt: skip
+        page = browser.get(f"/admin/monitoring{path}")
+        assert page.status_code == 200, path
+        assert "For j***@e***.com" in page.text, path
+        assert "jane" not in page.text, path
 
 
 def test_who_may_only_read_acts_on_nothing(app: Flask, ledger: Ledger, mixed: MadeSend) -> None:

@@ -142,6 +142,7 @@ def test_a_draining_process_finishes_its_window_gives_the_rest_back_and_leaves_a
     narrow.run(send)
     assert counts(ledger, send.id) == {"sent": 10, "owed": 20}
     assert scalar(ledger, "SELECT count(*) FROM batch WHERE holder IS NOT NULL") == 0
+    assert scalar(ledger, "SELECT kind || ' ' || worker FROM send_event") == f"drained {narrow.runtime.lease.name}"
     second = make_worker(**ches_settings(provider))
     second.tick()
     second.work_off()

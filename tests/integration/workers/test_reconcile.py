@@ -1,5 +1,6 @@
 """The reconciler: each kind of stuck work with inserted ages, what it leaves alone, and what it gives up."""
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -56,6 +57,13 @@ def flush(worker: InProcess) -> None:
 # --- kinds ------------------------------------------------------------------------------------------------------
 
 
+def events(ledger: Ledger, send: MadeSend) -> list[tuple[Any, ...]]:
+    """What a send's page tells of recoveries: kind, batch, deliveries."""
+    with ledger.autocommit() as connection:
+        query = "SELECT kind, batch_no, deliveries FROM send_event WHERE send_id = %s ORDER BY id"
+        return connection.execute(query, [send.id]).fetchall()
+
+
 def test_pending_a_send_accepted_while_redis_was_away_is_picked_up_after_half_a_minute(
     ledger: Ledger, worker: InProcess
 ) -> None:
@@ -63,6 +71,7 @@ def test_pending_a_send_accepted_while_redis_was_away_is_picked_up_after_half_a_
     waiting = make_send(ledger, age="31 seconds")
     worker.reconcile()
     assert found(ledger) == {"pending": {"found": 1, "requeued": 1}}
+    assert events(ledger, waiting) == [("message_lost", None, None)]
     worker.work_off()
     assert counts(ledger, waiting.id) == {"sent": 1}
     assert send_status(ledger, fresh.id) == "pending"
@@ -110,6 +119,7 @@ def test_scheduled_a_send_ten_minutes_past_its_time_begins(ledger: Ledger, worke
     to_come = make_send(ledger, send_at="26 hours", age="2 days", status=SendStatus.SCHEDULED)
     worker.reconcile()
     assert found(ledger) == {"scheduled": {"found": 1, "retried": 1}}
+    assert events(ledger, late) == [("overdue", None, None)]
     worker.work_off()
     assert [send_status(ledger, each.id) for each in (late, due, to_come)] == ["completed", "scheduled", "scheduled"]
 
@@ -123,6 +133,7 @@ def test_a_dead_holders_batch_is_free_at_once_and_its_calls_in_flight_are_unsure
     hold(ledger, send, uuid4())
     worker.reconcile()
     assert found(ledger)[kind] == {"found": 2, "retried": 1, "requeued": 1}
+    assert events(ledger, send) == [("worker_died", 0, 1), ("message_lost", None, None)]
     assert batch(ledger, send.id)["recovery_count"] == 1
     worker.work_off()
     assert counts(ledger, send.id) == {"sent": 4, "unsure": 1}
@@ -139,6 +150,7 @@ def test_a_living_holder_that_records_nothing_for_ten_minutes_loses_its_batch_an
     worker.reconcile()
     assert found(ledger) == {"batch": {"found": 1, "retried": 1}}
     assert attempts(ledger, send.id)[0]["code"] == "worker_hung"
+    assert events(ledger, send)[0] == ("worker_hung", 0, 1)
     worker.work_off()
     assert counts(ledger, send.id) == {"sent": 2, "unsure": 1}
 
@@ -240,6 +252,7 @@ def test_after_five_recoveries_without_progress_a_batch_fails_its_own_unsent_row
     assert counts(ledger, send.id) == {"sent": 26, "failed": 24}
     assert books(ledger, send.id) == {"sent": 26, "failed": 24}
     assert found(ledger)["batch"]["given_up"] == 1
+    assert events(ledger, send)[-1] == ("recovery_given_up", 0, 24)
     assert send_status(ledger, send.id) == "completed"
     assert delivery(ledger, send.id, 3)["last_error"].startswith("given up: recovered 5 times without progress")
     assert attempts(ledger, send.id, 2)[-1]["outcome"] == "recovery_given_up"
@@ -263,6 +276,7 @@ def test_what_an_open_circuit_kept_waiting_for_three_days_is_dead_lettered_witho
     assert send_status(ledger, old.id) == "completed"
     assert "took nothing for 72 h" in delivery(ledger, old.id, 2)["last_error"]
     assert found(ledger) == {"batch": {"found": 1, "given_up": 1}}
+    assert events(ledger, old)[-1] == ("outage_waited_out", 0, 2)
     for send in (fresh, scheduled, paused):
         assert counts(ledger, send.id) == {"owed": 1}
 

@@ -10,9 +10,18 @@ from psycopg.types.json import Jsonb
 
 from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
-from shared.domain.states import Channel, DeliveryStatus, SendStatus
+from shared.domain.states import Channel, DeliveryStatus, SendEventKind, SendStatus
 from shared.jobs import JobName
-from shared.ledger import books, deliveries, operation_results, operations, requeue, retention, send_page
+from shared.ledger import (
+    books,
+    deliveries,
+    operation_results,
+    operations,
+    requeue,
+    retention,
+    send_events,
+    send_page,
+)
 from shared.ledger.db import Ledger
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
@@ -152,10 +161,13 @@ def test_of_an_old_send_the_totals_stay(ledger: Ledger, worker: InProcess) -> No
     for one in (send, young):
         worker.run(one)
     worker.tick()
+    with ledger.autocommit() as connection:
+        for one in (send, young):
+            send_events.note(connection, one.id, SendEventKind.MESSAGE_LOST)
     make_old(ledger, send)
     run = clean(worker)
     assert run.removed == {"sends": 1, "batches": 3, "deliveries": 60, "attempts": 60}
-    for table in ("delivery", "attempt", "batch"):
+    for table in ("delivery", "attempt", "batch", "send_event"):
         assert count(ledger, table, send.id) == 0
         assert count(ledger, table, young.id) > 0
     with ledger.autocommit() as connection:
