@@ -4,11 +4,11 @@ RUN = $(VENV)/bin
 LOCK = $(VENV)/lock/bin/uv pip compile -q --universal --python-version 3.11 --no-header --no-emit-index-url --no-emit-find-links
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && exit; done; echo python3)
-.PHONY: help install up test test-stores test-processes check test-unit migrate docs bench chaos screenshots lock
+.PHONY: help install up test test-stores test-processes check test-unit migrate docs bench chaos screenshots screenshots-outage lock
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 install: # the virtual environment; at once when nothing changed
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
@@ -52,6 +52,9 @@ chaos: install ## the fault suite at nightly length; SCENARIO=kills SEED=7 TIMES
 
 screenshots: install ## take the pictures in docs/screenshots, from everything running here (some minutes)
 	$(RUN)/python -m tests.browser.screenshots
+
+screenshots-outage: install ## take those of the runbook's walk, in a real outage (40 minutes; MINUTES="1 2 3" for less)
+	$(RUN)/python -m tests.browser.outage_screenshots
 
 lock: install ## pin what pyproject.toml allows; UPGRADE=--upgrade takes the newest
 	@$(RUN)/python -m venv $(VENV)/lock && $(VENV)/lock/bin/pip install -q --disable-pip-version-check uv==0.13.9

@@ -9,6 +9,7 @@ import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
 
@@ -18,6 +19,12 @@ from shared.ledger.migrate import upgrade
 from shared.settings import Settings
 from tests.support.processes import ProcessStarter
 from tests.support.servers import postgres_server, redis_server, temporary_database
+
+#: On a busy machine neither a slow example nor slow data says anything of the code.
+hypothesis.settings.register_profile(
+    "tidings", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tidings")
 
 STARTERS = pytest.StashKey[ProcessStarter]()
 

@@ -38,16 +38,18 @@ PICTURES: tuple[tuple[str, str, Any, dict[str, int]], ...] = (
 
 
 @contextmanager
-def everything(folder: Path) -> Iterator[str]:
-    """Run what `make up` runs, in a folder of its own; give what it printed once it is up."""
+def everything(folder: Path, **settings: str) -> Iterator[tuple[str, str, str]]:
+    """Run what `make up` runs, in a folder of its own; give, once it is up, its address, a key and a sign-in link."""
     written = folder / "up.log"
-    environment = {**os.environ, "UP_PORT": str(free_port()), "SANDBOX_LATENCY_MS": "900"}  # noqa: TID251
+    environment = {**os.environ, "UP_PORT": str(free_port()), **settings}  # noqa: TID251
     command = [sys.executable, "-m", "admin.local", "up", "--folder", str(folder / "data")]
     with written.open("wb") as output:
         process = subprocess.Popen(command, cwd=CHECKOUT, stdout=output, stderr=output, env=environment)
     try:
         wait_until(lambda: "Ctrl-C ends everything" in written.read_text(), timeout=180, what="everything to be up")
-        yield written.read_text()
+        printed = written.read_text()
+        [link] = re.findall(r"http://\S+/admin/sign-in/link/\S+", printed)
+        yield link.partition("/admin/")[0], re.findall(r"tid_live_\w+", printed)[0], link
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -82,10 +84,11 @@ def main() -> None:
     """Take them all."""
     seconds = int(os.environ.get("SECONDS_BEFORE", "200"))  # noqa: TID251
     FOLDER.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, everything(Path(folder)) as printed, chromium() as browser:
-        [link] = re.findall(r"http://\S+/admin/sign-in/link/\S+", printed)
-        base = link.partition("/admin/")[0]
-        [key] = re.findall(r"tid_live_\w+", printed)[:1]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        everything(Path(folder), SANDBOX_LATENCY_MS="900") as (base, key, link),
+        chromium() as browser,
+    ):
         hand_in(base, key, "Spring newsletter", people(120_000, permanent=6, greylisted=4))
         hand_in(base, key, "Invoice reminders", people(40_000, permanent=2, ambiguous=1))
         page = browser.new_context().new_page()

@@ -4,6 +4,7 @@ from playwright.sync_api import expect
 
 from shared.domain.states import DeliveryStatus, SendStatus
 from shared.jobs import Jobs, make_broker
+from shared.ledger import sends
 from shared.ledger.db import Ledger
 from tests.browser.chromium import Person
 from tests.browser.pages import a_send, busy_hours
@@ -70,3 +71,34 @@ def test_a_pill_filters_and_a_send_is_paused_with_a_reason(browser_person: Perso
         row = connection.execute("SELECT id FROM send").fetchone()
     assert row is not None
     assert send_status(site_ledger, row[0]) == "paused"
+
+
+def test_a_paused_send_goes_on_and_is_cancelled_only_after_asking(browser_person: Person, site_ledger: Ledger) -> None:
+    send = make_send(site_ledger, count=30, status=SendStatus.SENDING)
+    with site_ledger.transaction() as connection:
+        [(tenant_id,)] = connection.execute("SELECT tenant_id FROM send").fetchall()
+        sends.pause(connection, tenant_id=tenant_id, send_id=send.id, reason="the wrong list", operator="ann")
+    page = browser_person.open(f"/admin/monitoring/sends/{send.id}")
+    expect(page.locator("#send_figures")).to_contain_text("ann: the wrong list")
+    page.get_by_role("link", name="Resume this send").click()
+    expect(page.get_by_text("It was paused: ann: the wrong list.")).to_be_visible()
+    page.get_by_role("button", name="Resume this send").click()
+    expect(page.locator(".flash")).to_contain_text("The send goes on.")
+    expect(page.locator("#send_events")).to_contain_text("kim: resume send")
+    assert send_status(site_ledger, send.id) == "sending"
+
+    page.get_by_role("link", name="Cancel what remains").click()
+    expect(page.get_by_text("30 deliveries are not sent, for good.")).to_be_visible()
+    page.get_by_role("link", name="Leave it as it is").click()
+    expect(page.locator("#send_figures")).to_be_visible()
+    assert send_status(site_ledger, send.id) == "sending"
+
+    page.get_by_role("link", name="Cancel what remains").click()
+    page.get_by_role("button", name="Cancel 30 deliveries").click()  # the browser asks for the reason
+    assert send_status(site_ledger, send.id) == "sending"
+    page.get_by_label("Reason").fill("sent last week already")
+    page.get_by_role("button", name="Cancel 30 deliveries").click()
+    expect(page.locator(".flash")).to_contain_text("The send is cancelled; what is owed is not sent.")
+    expect(page.locator("#send_events")).to_contain_text("sent last week already")
+    expect(page.get_by_role("link", name="this send")).to_have_count(0)
+    assert send_status(site_ledger, send.id) == "cancelled"
