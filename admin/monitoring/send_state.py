@@ -12,6 +12,7 @@ from shared.domain.pace import percent_done
 from shared.domain.progress import Doing, doing, paused_words
 from shared.domain.states import DeliveryStatus, SendEventKind, SendStatus
 from shared.ledger import send_events, send_page
+from shared.ledger.operations import UNDO_S
 from shared.ledger.send_events import SendEvents
 from shared.ledger.send_page import ShownSend
 
@@ -97,6 +98,7 @@ def figures(services: Services, send: ShownSend) -> dict[str, Any]:
         "parts": {
             name: send.summed(name) for name in ("suppressed", "cancelled", "expired", "dead_lettered", "proving")
         },
+        "cancels_in_s": cancels_in_s(send),
         "unaccounted": sum(books.unaccounted for books in send.books.values()),
     }
 
@@ -107,10 +109,17 @@ def has_any(send: ShownSend, wanted: str) -> bool:
 
 
 def may_do(send: ShownSend) -> list[str]:
-    """The actions that a send's state allows."""
-    if send.status in _OVER:
+    """The actions that a send's state allows; one that is being cancelled can be undone, and nothing else."""
+    if send.status in _OVER or send.cancel_asked_at:
         return []
     return ["resume" if send.status is SendStatus.PAUSED else "pause", "cancel"]
+
+
+def cancels_in_s(send: ShownSend) -> int | None:
+    """Seconds until a cancelled send is so for good; None where nobody cancelled it, or nothing can be undone."""
+    if send.cancel_asked_at is None:
+        return None
+    return max(0, round(UNDO_S - (send.read_at - send.cancel_asked_at).total_seconds()))
 
 
 def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:

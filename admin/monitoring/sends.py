@@ -4,26 +4,20 @@ import logging
 from collections.abc import Iterator, Mapping
 from uuid import UUID
 
-import redis
-from flask import Response, flash, g, redirect, request
-from werkzeug.wrappers import Response as AnyResponse
+from flask import Response, g, request
 
 from admin.errors import ProblemError
 from admin.extensions import services
-from admin.monitoring.access import acts, operator, reads
+from admin.monitoring.access import reads
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
-from admin.monitoring.reason import given_reason
 from admin.monitoring.send_state import DISCARDED, STATUSES, events, figures, has_any, may_do
-from admin.monitoring.snapshot_cache import outdate
 from shared.domain.idn import readable
 from shared.domain.ids import IdError, delivery_id, parse_send_id
 from shared.domain.masking import mask_address, mask_text
-from shared.domain.progress import paused_words
 from shared.domain.states import DeliveryStatus, SendStatus
-from shared.ledger import audit, send_page, sends
-from shared.ledger.db import Connection
+from shared.ledger import send_page, sends
 from shared.ledger.send_page import Recipient, ShownSend
 
 _log = logging.getLogger(__name__)
@@ -33,21 +27,15 @@ _MOST_BATCHES = 50
 #: Rows of a file that are read at once.
 _CHUNK = 2_000
 _LARGEST_ROW = 2**31 - 2
-#: What a person may do to a send, and what the page then says.
-_DONE = {
-    "pause": "is paused; calls in flight end",
-    "resume": "goes on",
-    "cancel": "is cancelled; what is owed is not sent",
-}
 
 
 def _figures(view: View) -> Mapping[str, object]:
-    send = _find(view.args["id"])
+    send = find_send(view.args["id"])
     return {"send": send, "figures": figures(services(), send), "actions": may_do(send), "filter": _filter(view.args)}
 
 
 def _events(view: View) -> Mapping[str, object]:
-    return {"events": events(services(), _find(view.args["id"]))}
+    return {"events": events(services(), find_send(view.args["id"]))}
 
 
 def _batches(view: View) -> Mapping[str, object]:
@@ -57,13 +45,13 @@ def _batches(view: View) -> Mapping[str, object]:
 
 
 add_page("sends", tab="Overview")
-add_page("send_action", tab="Overview")
 add_page(
     "send",
     Panel("send_figures", "Deliveries", context=_figures),
     Panel("send_events", "Events", context=_events),
     Panel("send_batches", "Batches", context=_batches),
     tab="Overview",
+    is_busy=lambda view: find_send(view.args["id"]).cancel_asked_at is not None,
 )
 
 
@@ -84,7 +72,7 @@ def send_list() -> str:
 @reads
 def send_detail(send_id: str) -> str:
     """One send."""
-    send, wanted, after = _find(send_id), _filter(request.args), _after()
+    send, wanted, after = find_send(send_id), _filter(request.args), _after()
     found: list[Recipient] = []
     if has_any(send, wanted):
         statuses = STATUSES[wanted]
@@ -113,73 +101,10 @@ def send_detail(send_id: str) -> str:
 @reads
 def send_recipients_csv(send_id: str) -> Response:
     """The filter's recipients as a file, addresses masked."""
-    send, wanted = _find(send_id), _filter(request.args)
+    send, wanted = find_send(send_id), _filter(request.args)
     header = ("delivery", "channel", "recipient", "reference", "state", "attempts", "last attempt", "settled",
               "provider", "receipt", "last error")  # fmt: skip
     return csv_response(f"send-{send.id}-{wanted}", header, _cells(send, wanted))
-
-
-@pages.get("/sends/<send_id>/<action>")
-@acts
-def ask_send(send_id: str, action: str) -> str:
-    """Say what pausing, resuming or cancelling a send will do, and ask why."""
-    send = _find(send_id)
-    if action not in _DONE:
-        raise ProblemError(404, "not-found", "A send is paused, resumed or cancelled.")
-    return page(
-        "send_action", "monitoring/send_action.html", send=send, action=action, is_possible=action in may_do(send),
-        paused=paused_words(send.paused_by, send.pause_reason),
-    )  # fmt: skip
-
-
-@pages.post("/sends/<send_id>/<action>")
-@acts
-def change_send(send_id: str, action: str) -> AnyResponse:
-    """Pause, resume or cancel a send; audited."""
-    send = _find(send_id)
-    if action not in _DONE:
-        raise ProblemError(404, "not-found", "A send is paused, resumed or cancelled.")
-    here = f"/admin/monitoring/sends/{send.id}"
-    reason = given_reason()
-    if action != "resume" and not reason:
-        flash("Say why: everybody who looks at the send will read it.", "error")
-        return redirect(f"{here}/{action}")
-    with services().ledger.transaction() as connection:
-        done = _change(connection, send, action, reason)
-        audit.record(
-            connection,
-            operator=operator(),
-            action=f"{action} send",
-            target=send_page.target(send.id),
-            reason=reason or None,
-            count=sum(books.owed for books in send.books.values()),
-            result="done" if done else f"the send was {send.status.value}",
-        )
-    if done and action == "resume":
-        _fan_out(send.id)
-    if done:
-        flash(f"The send {_DONE[action]}.")
-    else:
-        flash(f"Nothing was changed: the send is {_read(send_id).status.value}.", "warning")
-    outdate()
-    services().doorbell.ring("channels", "sends", "send_figures", "send_events")
-    return redirect(here)
-
-
-def _change(connection: Connection, send: ShownSend, action: str, reason: str) -> bool:
-    if action == "pause":
-        return sends.pause(connection, tenant_id=send.tenant_id, send_id=send.id, reason=reason, operator=operator())
-    if action == "resume":
-        return sends.resume(connection, tenant_id=send.tenant_id, send_id=send.id)
-    return sends.cancel(connection, tenant_id=send.tenant_id, send_id=send.id)
-
-
-def _fan_out(send_id: UUID) -> None:
-    try:
-        services().jobs.ingest(send_id)
-    except redis.RedisError as error:
-        # The reconciler finds it.
-        _log.warning("ingest_not_enqueued", extra={"send_id": str(send_id), "error": type(error).__name__})
 
 
 def _id(text: str) -> UUID:
@@ -189,15 +114,16 @@ def _id(text: str) -> UUID:
         raise _unknown() from None
 
 
-def _find(text: str) -> ShownSend:
-    """A send as it is during this request: its books are a sum over tens of thousands of batches."""
+def find_send(text: str) -> ShownSend:
+    """Give a send as it is during this request: its books are a sum over tens of thousands of batches."""
     kept: dict[str, ShownSend] = g.setdefault("sends_found", {})
     if text not in kept:
-        kept[text] = _read(text)
+        kept[text] = read_send(text)
     return kept[text]
 
 
-def _read(text: str) -> ShownSend:
+def read_send(text: str) -> ShownSend:
+    """Give a send as it is now."""
     send_id = _id(text)
     with services().reading.transaction() as connection:
         send = send_page.find(connection, send_id)

@@ -121,6 +121,9 @@ class Send(Base):
     #: The operator who paused it; tenants are told why and not who. Empty where the tenant or the machine did.
     paused_by: Mapped[str | None]
     resumed_at: Mapped[datetime | None]
+    #: A person cancelled it: paused since then or before, it is cancelled for good when that cannot be undone any more.
+    cancel_asked_at: Mapped[datetime | None]
+    cancel_asked_by: Mapped[str | None]
     settled_counts: Mapped[dict[str, Any] | None]
     #: When retention began to remove its batches, deliveries and attempts, and when the last of them was gone.
     forgotten_at: Mapped[datetime | None]

@@ -43,6 +43,7 @@ class ShownSend(ListedSend):
 
     `forgotten_at` is when retention removed its recipients; the books are the totals then. `subject` is the template.
     `paused_by` is the operator who paused it, None where its tenant or the machine did.
+    `cancel_asked_at` is set while a cancel of it can be undone.
     """
 
     tenant_id: int
@@ -57,6 +58,7 @@ class ShownSend(ListedSend):
     resumed_at: datetime | None
     forgotten_at: datetime | None
     subject: str | None
+    cancel_asked_at: datetime | None
     read_at: datetime
     books: Mapping[Channel, ChannelBooks]
 
@@ -157,6 +159,7 @@ def find(connection: Connection, send_id: UUID) -> ShownSend | None:
         resumed_at=row[19],
         forgotten_at=row[20],
         subject=row[22],
+        cancel_asked_at=row[25],
         read_at=row[23],
         books={Channel(each): ChannelBooks.read(count, counts.get(each, {})) for each, count in accepted.items()},
     )

@@ -6,11 +6,12 @@ A page is added here with what must be in the ledger to fill it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from shared.domain.digests import NotificationStatus
 from shared.domain.requeue import FailureFilter
 from shared.domain.states import Channel, SendStatus
-from shared.ledger import failed_jobs, failures, notifications, pauses, providers
+from shared.ledger import cancelling, failed_jobs, failures, notifications, pauses, providers
 from shared.ledger.db import Ledger
 from tests.support.digests import make_channel, post
 from tests.support.factories import make_send
@@ -61,6 +62,13 @@ def a_send(ledger: Ledger) -> str:
         connection.execute("UPDATE send SET name = 'Autumn newsletter'")
     busy_hours(ledger)
     return f"/admin/monitoring/sends/{send.id}"
+
+
+def _cancelled(ledger: Ledger) -> str:
+    path = a_send(ledger)
+    with ledger.transaction() as connection:
+        cancelling.begin(connection, UUID(path.rpartition("/")[2]), operator="kim", reason="the wrong list")
+    return path
 
 
 def _sends(ledger: Ledger) -> str:
@@ -189,6 +197,7 @@ PAGES = [
     PageCase("sign-in", _empty("/admin/sign-in")),
     PageCase("a send", a_send),
     PageCase("a send's failed", lambda ledger: f"{a_send(ledger)}?show=failed"),
+    PageCase("a send that is being cancelled", _cancelled),
     PageCase("cancelling a send", lambda ledger: f"{a_send(ledger)}/cancel"),
     PageCase("sends", _sends),
     PageCase("sends, nothing there", _empty("/admin/monitoring/sends")),

@@ -23,7 +23,7 @@ from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import DeliveryStatus
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
-from shared.ledger import batches, chains, operations, recovery
+from shared.ledger import batches, cancelling, chains, operations, recovery
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN
 from shared.recovery.fan_out import FanOuts
 from shared.recovery.holds import Holds
@@ -70,6 +70,7 @@ class DueWork:
             self.fan_out_again,
             self.start_scheduled,
             self.free_abandoned,
+            self.finish_cancels,
             self.sweep_stopped,
             self.finish,
             self.start_chains,
@@ -133,6 +134,13 @@ class DueWork:
                         "batch_freed",
                         extra={"send_id": str(batch.send_id), "batch_no": batch.batch_no, "unsure": parked},
                     )
+
+    def finish_cancels(self) -> None:
+        """Sends that a person cancelled, and did not undo that in time."""
+        with self._runtime.ledger.transaction() as connection:
+            for send_id in cancelling.finish(connection, limit=_PAGE):
+                self._runtime.doorbell.ring("sends", "channels", "send_figures", "send_events")
+                _log.info("send_cancelled", extra={"send_id": str(send_id)})
 
     def sweep_stopped(self) -> None:
         """What cancelled and expired sends still owe, a bounded number of batches per send and tick."""

@@ -20,7 +20,7 @@ SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.co
                    WHERE f.send_id = s.id AND f.channel = batch.channel AND f.discarded_at IS NOT NULL) AS counts
                FROM batch WHERE batch.send_id = s.id GROUP BY channel
            ) AS per
-       )
+       ), CASE WHEN s.status = 'paused' AND s.paused_at <= s.cancel_asked_at THEN s.cancel_asked_at END
 FROM send s JOIN tenant t ON t.id = s.tenant_id
 WHERE s.id = %(send_id)s
 

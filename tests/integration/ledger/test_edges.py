@@ -16,7 +16,7 @@ import pytest
 from shared.domain.requeue import REQUEUEABLE, FailureFilter, OperationKind
 from shared.domain.signature import failure_signature
 from shared.domain.states import DELIVERY_EDGES, SEND_EDGES, Channel, DeliveryStatus, Lane, SendStatus
-from shared.ledger import batches, chains, deliveries, operations, proofs, queries, recovery, sends
+from shared.ledger import batches, cancelling, chains, deliveries, operations, proofs, queries, recovery, sends
 from shared.ledger.batches import AbandonedBatch
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.deliveries import Claim, ClaimedDelivery
@@ -152,6 +152,9 @@ def on_sends(tenant: int) -> dict[str, list[Operation]]:
         ],
         "begin_expired_send": [lambda connection, send: batches.begin_expired(connection, send.id)],
         "cancel_send": [lambda connection, send: sends.cancel(connection, tenant_id=tenant, send_id=send.id)],
+        "begin_cancel": [lambda connection, send: cancelling.begin(connection, send.id, operator="kim", reason="r")],
+        "undo_cancel": [lambda connection, send: cancelling.undo(connection, send.id)],
+        "finish_cancels": [lambda connection, send: cancelling.finish(connection, limit=1_000, undo_s=0)],
         "pause_send_by_tenant": [
             lambda connection, send: sends.pause(connection, tenant_id=tenant, send_id=send.id, reason="r")
         ],
@@ -231,7 +234,9 @@ def test_the_edges_of_sends_are_those_of_the_table_and_of_the_page(ledger: Ledge
                     with ledger.autocommit() as connection:
                         connection.execute(
                             "UPDATE send SET settled_counts = CASE WHEN status IN ('completed', 'cancelled')"
-                            " THEN '{}'::jsonb END, started_at = CASE WHEN %s THEN now() ELSE started_at END"
+                            " THEN '{}'::jsonb END, started_at = CASE WHEN %s THEN now() ELSE started_at END,"
+                            " cancel_asked_by = 'kim', cancel_asked_at = CASE WHEN status = 'paused' THEN now() END,"
+                            " paused_at = CASE WHEN status = 'paused' THEN now() END"
                             " WHERE id = %s",
                             [started and status is SendStatus.PAUSED, send.id],
                         )

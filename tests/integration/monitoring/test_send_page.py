@@ -10,7 +10,7 @@ from shared.domain.ids import delivery_id
 from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.roles import Role
 from shared.domain.states import SendEventKind, SendStatus
-from shared.ledger import send_events
+from shared.ledger import cancelling, send_events
 from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand
 from tests.integration.monitoring.conftest import MakeApp
@@ -173,6 +173,8 @@ def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
     assert scalar(ledger, "SELECT paused_by FROM send") is None
     assert "Cancel 22 deliveries" in text_of(browser.get(address(mixed, "/cancel")))
     browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
+    with ledger.transaction() as connection:
+        assert cancelling.finish(connection, limit=10, undo_s=0) == [mixed.id]
     assert send_status(ledger, mixed.id) == "cancelled"
     late = text_of(browser.post(address(mixed, "/pause"), {"reason": "again"}, follow=True))
     assert "Nothing was changed: the send is cancelled" in late
@@ -181,7 +183,8 @@ def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
     assert kept == [
         ("pause send", "kim", "wrong list", 23, "done"),
         ("resume send", "kim", None, 23, "done"),
-        ("cancel send", "kim", "wrong list", 23, "done"),
+        ("cancel send", "kim", "wrong list", 23, "planned"),
+        ("cancel send done", "kim", None, None, "cancelled"),
         ("pause send", "kim", "again", 23, "the send was cancelled"),
     ]
     assert "kim: cancel send" in late
@@ -203,10 +206,56 @@ def test_an_address_in_a_sends_name_is_masked_wherever_it_is_shown(browser: Brow
         assert "jane" not in page.text, path
 
 
+def test_a_cancel_stops_at_once_and_is_undone_within_ten_seconds(
+    browser: Browser, ledger: Ledger, mixed: MadeSend
+) -> None:
+    shown = text_of(browser.post(address(mixed, "/cancel"), {"reason": "wrong list"}, follow=True))
+    assert "The send is stopped, and cancelled for good in 10 seconds." in shown
+    assert re.search(r"Nothing of it is sent. Cancelled for good in (9|10) s Undo", shown)
+    assert "Cancel what remains" not in shown
+    assert send_status(ledger, mixed.id) == "paused"
+    assert Hand(ledger).take(mixed, limit=1)[1] == []
+    with ledger.transaction() as connection:
+        assert cancelling.finish(connection, limit=10) == []
+    again = browser.post(address(mixed, "/cancel"), {"reason": "twice"}, follow=True)
+    assert "Nothing was changed: the send is paused" in text_of(again)
+    assert "Undone: the send is as it was." in text_of(browser.post(address(mixed, "/cancel/undo"), follow=True))
+    assert send_status(ledger, mixed.id) == "sending"
+    late = browser.post(address(mixed, "/cancel/undo"), follow=True)
+    assert "Nothing was changed: the send is sending" in text_of(late)
+    deeds = scalar(ledger, "SELECT array_agg(action || ': ' || result ORDER BY id) FROM audit")
+    assert deeds == [
+        "cancel send: planned", "cancel send: the send was paused", "undo cancel: the send is sending",
+    ]  # fmt: skip
+
+
+def test_an_undone_cancel_leaves_a_paused_send_paused_for_its_reason(
+    browser: Browser, ledger: Ledger, mixed: MadeSend
+) -> None:
+    browser.post(address(mixed, "/pause"), {"reason": "the number is wrong"})
+    browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
+    browser.post(address(mixed, "/cancel/undo"))
+    assert send_status(ledger, mixed.id) == "paused"
+    assert "the number is wrong" in scalar(ledger, "SELECT pause_reason FROM send")
+    with ledger.transaction() as connection:
+        assert cancelling.finish(connection, limit=10, undo_s=0) == []
+
+
+def test_a_send_that_goes_on_after_all_is_not_cancelled_by_a_later_pause(
+    browser: Browser, ledger: Ledger, mixed: MadeSend
+) -> None:
+    browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
+    with ledger.autocommit() as connection:  # as a release before this one resumes it and pauses it again
+        connection.execute("UPDATE send SET paused_at = clock_timestamp()")
+        assert cancelling.finish(connection, limit=10, undo_s=0) == []
+    assert "Undo" not in text_of(browser.get(address(mixed)))
+
+
 def test_who_may_only_read_acts_on_nothing(app: Flask, ledger: Ledger, mixed: MadeSend) -> None:
     reader = Browser(app, role=Role.READ)
     assert 'aria-disabled="true"' in reader.get(address(mixed)).text
-    assert reader.post(address(mixed, "/cancel"), {"reason": "x"}).status_code == 403
+    for action in ("/cancel", "/cancel/undo"):
+        assert reader.post(address(mixed, action), {"reason": "x"}).status_code == 403
     assert send_status(ledger, mixed.id) == "sending"
 
 

@@ -9,7 +9,7 @@ import redis
 
 from shared.domain.states import Channel, Lane, SendStatus
 from shared.jobs import JobName, QueueName
-from shared.ledger import chains, recovery
+from shared.ledger import cancelling, chains, recovery
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Ledger
 from shared.recovery.passes import only_pass
@@ -237,6 +237,23 @@ def test_ticks_that_run_at_the_same_time_or_again_start_each_chain_once(
     assert len(queued) == len(current) == 20
     assert {message.kwargs["token"] for message in queued} == set(current)
     worker.work_off()
+
+
+def test_a_cancel_that_nobody_undid_is_final_after_its_ten_seconds(ledger: Ledger, worker: InProcess) -> None:
+    sends = [make_send(ledger, count=60, status=SENDING) for _ in range(2)]
+    with ledger.transaction() as connection:
+        for send in sends:
+            assert cancelling.begin(connection, send.id, operator="kim", reason="wrong list")
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "UPDATE send SET cancel_asked_at = cancel_asked_at - interval '11 seconds',"
+            " paused_at = paused_at - interval '11 seconds' WHERE id = %s",
+            [sends[0].id],
+        )
+    worker.tick()
+    assert [counts(ledger, send.id) for send in sends] == [{"cancelled": 60}, {"owed": 60}]
+    assert [send_status(ledger, send.id) for send in sends] == ["cancelled", "paused"]
+    assert scalar(ledger, "SELECT operator || ' ' || action FROM audit") == "kim cancel send done"
 
 
 def test_a_cancelled_send_is_swept_and_closed(ledger: Ledger, worker: InProcess) -> None:
