@@ -10,7 +10,7 @@ from tests.benchmarks import machine, page
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.cases.acceptance import accept_100k
 from tests.benchmarks.cases.ceiling import ceiling_asyncio
-from tests.benchmarks.cases.digests import digest_100k, retention_1m
+from tests.benchmarks.cases.digests import digest_100k
 from tests.benchmarks.cases.failures import failures_100k
 from tests.benchmarks.cases.idle import idle_fleet
 from tests.benchmarks.cases.lanes import single_during_bulk
@@ -22,6 +22,7 @@ from tests.benchmarks.cases.probes import probe_storm
 from tests.benchmarks.cases.reconcile import reconcile_100k
 from tests.benchmarks.cases.recovery import emptied_redis, killed_worker
 from tests.benchmarks.cases.requeue import requeue_100k
+from tests.benchmarks.cases.retention import retention_1m, retention_killed
 from tests.benchmarks.stage import servers
 
 CASES = {
@@ -45,6 +46,7 @@ CASES = {
         idle_fleet,
         digest_100k,
         retention_1m,
+        retention_killed,
         failures_100k,
     )
 }

@@ -17,11 +17,14 @@ from shared.domain.states import Mode
 from shared.ledger import tenants
 from shared.ledger.db import Ledger
 from shared.ledger.migrate import upgrade
+from shared.settings import load
 from tests.benchmarks import usage
 from tests.support.processes import CHECKOUT, ProcessStarter, RunningProcess, answers
 from tests.support.servers import postgres_server, redis_server, temporary_database
 from tests.support.sink import SinkHandle, running_sink
 from tests.support.waiting import wait_until
+from workers.broker import make_worker
+from workers.middleware.runtime import Runtime
 
 #: The process types of the Procfile that stay up, in the order of their start.
 ALL = ("web", "worker_ingest", "worker_send", "worker_bulk", "worker_ops", "clock")
@@ -179,3 +182,15 @@ def _key(ledger: Ledger) -> str:
     with ledger.transaction() as connection:
         tenant = tenants.create_tenant(connection, name="benchmark", email_from="news@example.com")
         return tenants.create_key(connection, tenant_id=tenant, mode=Mode.LIVE, name="benchmark")[1]
+
+
+@contextmanager
+def worker_runtime(database_url: str, redis_url: str, **settings: object) -> Iterator[Runtime]:
+    """What a worker works with, in this process."""
+    _, runtime = make_worker(load(database_url=database_url, redis_url=redis_url, **settings), process="benchmark")
+    runtime.ledger.open()
+    try:
+        yield runtime
+    finally:
+        runtime.ledger.close()
+        runtime.link.close()
