@@ -73,7 +73,7 @@ def test_a_pill_filters_and_a_send_is_paused_with_a_reason(browser_person: Perso
     assert send_status(site_ledger, row[0]) == "paused"
 
 
-def test_a_paused_send_goes_on_and_is_cancelled_only_after_asking(browser_person: Person, site_ledger: Ledger) -> None:
+def test_a_paused_send_goes_on_and_a_cancel_asks_and_is_undone(browser_person: Person, site_ledger: Ledger) -> None:
     send = make_send(site_ledger, count=30, status=SendStatus.SENDING)
     with site_ledger.transaction() as connection:
         [(tenant_id,)] = connection.execute("SELECT tenant_id FROM send").fetchall()
@@ -88,7 +88,7 @@ def test_a_paused_send_goes_on_and_is_cancelled_only_after_asking(browser_person
     assert send_status(site_ledger, send.id) == "sending"
 
     page.get_by_role("link", name="Cancel what remains").click()
-    expect(page.get_by_text("30 deliveries are not sent, for good.")).to_be_visible()
+    expect(page.get_by_text("30 deliveries are not sent.")).to_be_visible()
     page.get_by_role("link", name="Leave it as it is").click()
     expect(page.locator("#send_figures")).to_be_visible()
     assert send_status(site_ledger, send.id) == "sending"
@@ -98,7 +98,12 @@ def test_a_paused_send_goes_on_and_is_cancelled_only_after_asking(browser_person
     assert send_status(site_ledger, send.id) == "sending"
     page.get_by_label("Reason").fill("sent last week already")
     page.get_by_role("button", name="Cancel 30 deliveries").click()
-    expect(page.locator(".flash")).to_contain_text("The send is cancelled; what is owed is not sent.")
+    expect(page.locator(".flash")).to_contain_text("The send is stopped, and cancelled for good in 10 seconds.")
     expect(page.locator("#send_events")).to_contain_text("sent last week already")
     expect(page.get_by_role("link", name="this send")).to_have_count(0)
-    assert send_status(site_ledger, send.id) == "cancelled"
+    assert send_status(site_ledger, send.id) == "paused"
+
+    page.locator(".banner").get_by_role("button", name="Undo").click()
+    expect(page.locator(".flash")).to_have_text("Undone: the send is as it was.")
+    expect(page.locator(".banner")).to_have_count(0)
+    assert send_status(site_ledger, send.id) == "sending"
