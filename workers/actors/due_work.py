@@ -41,14 +41,39 @@ _PER_TICK = 1_000
 _SWEEP_BATCHES = 1_000
 
 
+class UnderWay:
+    """
+    The steps that ticks of this process are at.
+
+    One that takes longer than the time between two ticks goes through all there is: others leave it to that, and the
+    process's threads to other work.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._steps: set[str] = set()
+
+    @contextmanager
+    def alone(self, step: str) -> Iterator[bool]:
+        """Be the only one at a step for the block; False where another is."""
+        with self._lock:
+            is_alone = step not in self._steps
+            self._steps.add(step)
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                with self._lock:
+                    self._steps.discard(step)
+
+
 class DueWork:
     """One tick's work, in steps that do not depend on each other: one that fails is logged, the rest go on."""
 
-    def __init__(self, runtime: Runtime, jobs: Jobs, starting: threading.Lock) -> None:
-        """`starting` is held by the tick of this process that starts chains."""
+    def __init__(self, runtime: Runtime, jobs: Jobs, under_way: UnderWay) -> None:
         self._runtime = runtime
         self._jobs = jobs
-        self._starting = starting
+        self._under_way = under_way
         queues = Queues(runtime.link, namespace=f"{runtime.settings.redis_namespace}:broker")
         self._chains = ChainStarter(runtime.ledger, queues, jobs, runtime.settings)
         self._fan_outs = FanOuts(queues, jobs)
@@ -80,7 +105,9 @@ class DueWork:
             if self._runtime.draining:
                 return
             try:
-                step()
+                with self._under_way.alone(step.__name__) as is_alone:
+                    if is_alone:
+                        step()
             except (*POSTGRES_AWAY, RedisUnavailable, redis.RedisError) as error:
                 _log.warning("due_work_step_failed", extra={"step": step.__name__, "error": type(error).__name__})
             except psycopg.Error:
@@ -164,19 +191,7 @@ class DueWork:
                 self._runtime.doorbell.ring("sends")
 
     def start_chains(self) -> None:
-        """
-        A chain for every channel of a send with due batches, unless its provider is held back.
-
-        Where an earlier tick is still at it, it goes through all of them: this one leaves the threads to other work.
-        """
-        if not self._starting.acquire(blocking=False):
-            return
-        try:
-            self._start_chains()
-        finally:
-            self._starting.release()
-
-    def _start_chains(self) -> None:
+        """A chain for every channel of a send with due batches, unless its provider is held back."""
         waits = Waits(self._runtime.link, self._runtime.settings)
         for started in self._chains.start_missing(waits, stop=lambda: self._runtime.draining):
             if started.rebuilt:
@@ -206,9 +221,9 @@ def _alone(step: str, send_id: UUID) -> Iterator[None]:
 
 def register(broker: Broker, runtime: Runtime) -> None:
     """Declare the actor."""
-    jobs, starting = Jobs(broker), threading.Lock()
+    jobs, under_way = Jobs(broker), UnderWay()
 
     @dramatiq.actor(broker=broker, actor_name=JobName.DUE_WORK.value, queue_name=QueueName.OPS.value)
     def due_work(*, v: int, slot: int) -> None:  # noqa: ARG001  # the slot names the tick in logs
         if v == MESSAGE_VERSION:
-            DueWork(runtime, jobs, starting).run()
+            DueWork(runtime, jobs, under_way).run()
