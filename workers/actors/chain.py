@@ -171,8 +171,11 @@ class Chain:
         While Redis is away nobody could tell a chain that ended to come back: it waits here, and keeps its thread.
         """
         asked_at = time.monotonic()
+        # Not more slots than there are rows: others may be waiting for them.
+        most = self.runtime.settings.window_max
+        want = min(most, self.send.accepted.get(self.key.channel.value, most))
         while True:
-            entered = sender.guards.enter(self.send.lane, self.runtime.settings.window_max)
+            entered = sender.guards.enter(self.send.lane, want)
             waited_s = time.monotonic() - asked_at
             if isinstance(entered, Entered):
                 sender.guards.waited(waited_s)

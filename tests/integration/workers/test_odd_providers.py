@@ -93,13 +93,14 @@ def test_a_call_that_hangs_holds_one_slot_of_the_cap_and_nobody_else(
     two = {**ches_settings(provider), "ches_max_concurrent_requests": 2}
     first, second = make_worker(**two), make_worker(**two)
     serve(provider, {"hangs": hangs})
-    hanging = make_send(ledger, addresses=["hangs@example.com"], lane=Lane.SINGLE, status=SENDING)
+    hanging = make_send(ledger, addresses=["hangs@example.com", "b@example.com"], lane=Lane.SINGLE, status=SENDING)
+    put_rows(ledger, hanging.id, [2], "sent")
     others = make_send(ledger, count=10, lane=Lane.SINGLE, status=SENDING)
     working = Thread(target=first.run, args=[hanging])
     working.start()
     wait_until(lambda: calls(provider)["hangs@example.com"])
     second.run(others)
-    assert [counts(ledger, send.id) for send in (hanging, others)] == [{"sending": 1}, {"sent": 10}]
+    assert [counts(ledger, send.id) for send in (hanging, others)] == [{"sending": 1, "sent": 1}, {"sent": 10}]
     let_go.set()
     working.join()
-    assert counts(ledger, hanging.id) == {"sent": 1}
+    assert counts(ledger, hanging.id) == {"sent": 2}
