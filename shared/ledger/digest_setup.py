@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -105,8 +106,9 @@ def change(connection: Connection, channel: DigestChannel, *, setup: Setup, wish
     """Change a channel; what came before the change is found by its filter as it was."""
     notifications.detect(connection, channel.id)
     digest_channels.update(connection, channel.id, setup=setup, wishes=wishes)
-    said = ", ".join([*setup.config, *(f"new {name}" for name in setup.secret)]) or "filter or settings"
-    _note(connection, "edit channel", channel.name, operator, said)
+    changed = {name: value for name, value in asdict(wishes).items() if value != getattr(channel, name)}
+    said = ", ".join([*setup.config, *(f"new {name}" for name in setup.secret), *changed]) or "nothing new"
+    _note(connection, "edit channel", channel.name, operator, said, detail={**setup.config, **changed})
 
 
 def switch(

@@ -111,6 +111,8 @@ def test_a_channel_is_added_tried_and_changed(
     with ledger.autocommit() as connection:
         done = {entry.action: entry for entry in audit.newest(connection, limit=10)}
     assert (done["add channel"].operator, done["edit channel"].operator) == ("kim", "kim")
+    assert done["edit channel"].result == "kinds, min_severity, retry_base_delay_ms, max_delivery_attempts"
+    assert (done["edit channel"].detail or {})["retry_base_delay_ms"] == 60_000
     assert scalar(ledger, "SELECT count(*) FROM audit WHERE detail::text LIKE '%%secret-part%%'") == 0
 
 

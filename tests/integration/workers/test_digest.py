@@ -362,3 +362,14 @@ def test_a_secret_that_the_endpoint_repeats_is_not_kept(
     assert "400" in error
     assert "s3cret" not in error
     assert "tok-12345" not in error
+
+
+def test_of_a_long_answer_the_beginning_is_kept(ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp) -> None:
+    make_channel(ledger, endpoint.url + HOOK, max_delivery_attempts=1)
+    endpoint.always(HOOK, answer(400, ("no such hook, " * 500 + "ü").encode()))
+    post(ledger, "a")
+    run(worker)
+    row = rows(ledger)["a"]
+    assert row.status == "dead_lettered"
+    assert "no such hook" in (row.error or "")
+    assert len(row.error or "") <= 1_024
