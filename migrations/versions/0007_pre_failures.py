@@ -157,18 +157,19 @@ DECLARE
     after_batch integer := 0;
     page record;
 BEGIN
+    <<pages>>
     LOOP
-        SELECT array_agg(b.send_id ORDER BY b.send_id, b.batch_no) AS sends,
-               array_agg(b.batch_no ORDER BY b.send_id, b.batch_no) AS batches
-        INTO page
-        FROM (
-            SELECT send_id, batch_no FROM batch
-            WHERE (send_id, batch_no) > (after_send, after_batch) AND failed + dead_lettered + unsure > 0
-            ORDER BY send_id, batch_no LIMIT 200
-        ) AS b;
-        EXIT WHEN page.sends IS NULL;
         LOOP
             BEGIN
+                SELECT array_agg(b.send_id ORDER BY b.send_id, b.batch_no) AS sends,
+                       array_agg(b.batch_no ORDER BY b.send_id, b.batch_no) AS batches
+                INTO page
+                FROM (
+                    SELECT send_id, batch_no FROM batch
+                    WHERE (send_id, batch_no) > (after_send, after_batch) AND failed + dead_lettered + unsure > 0
+                    ORDER BY send_id, batch_no LIMIT 200
+                ) AS b;
+                EXIT pages WHEN page.sends IS NULL;
                 INSERT INTO failure (send_id, row_no, epoch, tenant_id, channel, provider, status, outcome, code, signature,
                                      attempts, failed_at, proving, refused, address_hash)
                 SELECT d.send_id, d.row_no, d.epoch, s.tenant_id, d.channel, coalesce(a.provider, d.provider), d.status,
