@@ -1,6 +1,7 @@
 """`/admin/monitoring/failures`: what failed, grouped by cause, listed, found by recipient."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -55,14 +56,22 @@ def _groups(view: View) -> Mapping[str, object]:
     return {"rows": rows, "by": by, "filter_args": as_args(asked), "is_filtered": asked != FailureFilter()}
 
 
-def _newest(statuses: frozenset[DeliveryStatus]) -> Any:
+def _newest(statuses: frozenset[DeliveryStatus]) -> Callable[[View], Mapping[str, object]]:
+    """The newest of these states under the page's filter, and the filter for what is done with them."""
+
     def context(view: View) -> Mapping[str, object]:
-        del view
+        asked = _without_frame(view.args)
+        of_these = replace(asked, statuses=asked.statuses & statuses or statuses)
         with services().reading.transaction() as connection:
-            asked = FailureFilter(statuses=statuses)
-            found = failures.page(connection, asked, discarded=False, before=None, limit=_NEWEST)
+            found = failures.page(connection, of_these, discarded=False, before=None, limit=_NEWEST)
             causes = failures.causes(connection, sorted({line.signature for line in found}))
-        return {"lines": found, "causes": causes}
+        return {
+            "lines": found,
+            "causes": causes,
+            "filter_args": as_args(of_these),
+            "is_filtered": asked != FailureFilter(),
+            "are_all": len(found) < _NEWEST,
+        }
 
     return context
 

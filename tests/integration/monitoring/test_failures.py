@@ -181,6 +181,26 @@ def test_the_filter_form_says_what_the_address_says_and_sends_the_same(
     assert TITLE in text_of(browser.get(f"{path}?{urlencode({**chosen(plain), 'tenant': 'acme'})}"))
 
 
+def test_every_list_and_every_action_of_the_page_keeps_to_its_filter(browser: Browser, ledger: Ledger) -> None:
+    mine = [make_failures(ledger, status=status, cause=f"{n:012x}") for n, status in enumerate(("failed", "unsure"))]
+    others = [
+        make_failures(ledger, status=status, cause=f"{n:012x}", tenant="other")
+        for n, status in enumerate(("failed", "unsure"))
+    ]
+    page = browser.get(f"{PAGE}?tenant=acme").text
+    for send in mine:
+        assert f"{send.id}.1" in page
+    for send in others:
+        assert str(send.id) not in page
+    actions = re.findall(
+        r'href="([^"]*(?:operations/new|failures/list|failures\.csv)[^"]*)"', page.partition("Groups")[2]
+    )
+    assert len(actions) > 8
+    assert all("tenant=acme" in action for action in actions), actions
+    unsure = text_of(browser.get(f"{PAGE}?tenant=acme&channel=sms"))
+    assert "Nothing unsure matches this filter." in unsure
+
+
 def test_the_filter_form_keeps_what_it_has_no_field_for(browser: Browser, ledger: Ledger) -> None:
     make_failures(ledger, addresses=["jane.doe@example.com"])
     found = browser.post(f"{PAGE}/find", {"address": "jane.doe@example.com"}, follow=True).text
