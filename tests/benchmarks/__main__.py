@@ -23,6 +23,7 @@ from tests.benchmarks.cases.reconcile import reconcile_100k
 from tests.benchmarks.cases.recovery import emptied_redis, killed_worker
 from tests.benchmarks.cases.requeue import requeue_100k
 from tests.benchmarks.cases.retention import retention_1m, retention_killed
+from tests.benchmarks.cases.viewers import viewers_100
 from tests.benchmarks.stage import servers
 
 CASES = {
@@ -40,6 +41,7 @@ CASES = {
         requeue_100k,
         reconcile_100k,
         pages_1m,
+        viewers_100,
         probe_storm,
         killed_worker,
         emptied_redis,
