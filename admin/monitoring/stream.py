@@ -111,7 +111,8 @@ class Hub:
                 for panels in doorbell.listen(
                     self._services.link, tick_s=_TICK_S, namespace=self._services.settings.redis_namespace
                 ):
-                    self._set_deaf(deaf=False)
+                    # A Redis that hangs keeps the subscription and rings no more: whoever else asks it finds out.
+                    self._set_deaf(deaf=not self._services.link.reachable)
                     self._is_subscribed.set()
                     if panels:
                         for listener in self._present():
