@@ -5,7 +5,7 @@ from uuid import UUID
 
 from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import FailureFilter, OperationKind
-from shared.domain.states import Channel, Lane, SendStatus
+from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
 from shared.jobs import JobName, QueueName
 from shared.ledger import operation_results, operations, requeue
 from shared.ledger.db import Ledger
@@ -60,6 +60,21 @@ def test_what_is_requeued_is_sent_once_under_a_new_key(ledger: Ledger, ches: InP
     with ledger.autocommit() as connection:
         assert operation_results.outcome(connection, made.id).counts == {"sent": 30}
     assert scalar(ledger, "SELECT result FROM audit ORDER BY id DESC LIMIT 1") == "done: 30 requeued, 0 skipped"
+
+
+def test_the_sandboxs_address_for_trying_it_out_is_refused_and_sent_once_requeued(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    send = make_send(ledger, addresses=["mended@example.com", "permanent@example.com"], status=SendStatus.SENDING)
+    worker.run(send)
+    assert counts(ledger, send.id) == {"failed": 2}
+    made = plan(ledger, FailureFilter(send_id=send.id, statuses=frozenset({DeliveryStatus.FAILED})))
+    work(worker)
+    worker.tick()
+    worker.work_off()
+    assert counts(ledger, send.id) == {"sent": 1, "failed": 1}
+    with ledger.autocommit() as connection:
+        assert operation_results.outcome(connection, made.id).counts == {"sent": 1, "failed": 1}
 
 
 def test_a_discard_goes_in_chunks_too_without_a_few_first_and_sends_nothing(ledger: Ledger, worker: InProcess) -> None:
