@@ -10,6 +10,7 @@ from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
 _INSERT = statement("insert_send_event")
+_INSERT_ALL = statement("insert_send_events")
 _SELECT = statement("select_send_events")
 _REMOVE = statement("remove_send_events")
 
@@ -38,6 +39,12 @@ def note(
     """Write an event down; `worker` is the name of the one that did it, where that says something."""
     parameters = {"send_id": send_id, "kind": kind.value, "batch_no": batch_no, "deliveries": deliveries}
     connection.execute(_INSERT, {**parameters, "worker": worker})
+
+
+def note_all(connection: Connection, send_ids: Sequence[UUID], kind: SendEventKind) -> None:
+    """Write the same down for many sends."""
+    if send_ids:
+        connection.execute(_INSERT_ALL, {"send_ids": list(send_ids), "kind": kind.value})
 
 
 def newest(connection: Connection, send_id: UUID, *, limit: int) -> list[SendEvents]:

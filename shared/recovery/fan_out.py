@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from shared.coordination.queue_depth import Queues
-from shared.domain.states import SendEventKind
 from shared.jobs import Jobs, QueueName
-from shared.ledger import send_events
-from shared.ledger.db import Connection
 from shared.ledger.recovery import StuckSend
 from shared.recovery.passes import Counts, Kind
 
@@ -23,14 +21,17 @@ class FanOuts:
     queues: Queues
     jobs: Jobs
 
-    def ask_again(self, connection: Connection, waiting: Sequence[StuckSend], counts: Mapping[Kind, Counts]) -> None:
+    def ask_again(self, waiting: Sequence[StuckSend], counts: Mapping[Kind, Counts]) -> list[UUID]:
         """
         Ask for these sends, unless the message that was enqueued anew before still waits; count them by kind.
+
+        Returns: those asked for.
 
         Raises: RedisUnavailable and redis.RedisError when Redis is away.
         """
         if not waiting:
-            return
+            return []
+        asked = []
         there = self.queues.existing([(QueueName.INGEST.value, str(stuck.send_id)) for stuck in waiting])
         for stuck in waiting:
             if (QueueName.INGEST.value, str(stuck.send_id)) in there:
@@ -39,4 +40,5 @@ class FanOuts:
             kind.found += 1
             self.jobs.ingest(stuck.send_id, message_id=stuck.send_id)
             kind.requeued += 1
-            send_events.note(connection, stuck.send_id, SendEventKind.MESSAGE_LOST)
+            asked.append(stuck.send_id)
+        return asked

@@ -20,9 +20,9 @@ from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisLink, RedisUnavailable
 from shared.domain.ids import id_of_age
 from shared.domain.signature import failure_signature
-from shared.domain.states import Channel, DeliveryStatus, Mode
+from shared.domain.states import Channel, DeliveryStatus, Mode, SendEventKind
 from shared.jobs import Jobs, QueueName
-from shared.ledger import batches, books, chains, deliveries, providers, recovery
+from shared.ledger import batches, books, chains, deliveries, providers, recovery, send_events
 from shared.ledger.batches import HUNG, NOBODY, AbandonedBatch
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN, Connection, Ledger
 from shared.ledger.recovery import StuckBatch, T, Verdict
@@ -133,7 +133,8 @@ class Reconciler:
                     if stuck.kind == "scheduled":
                         running.counts["scheduled"].found += 1
                         running.counts["scheduled"].retried += recovery.start_overdue(connection, stuck.send_id)
-                self._fan_outs.ask_again(connection, waiting, running.counts)
+                asked = self._fan_outs.ask_again(waiting, running.counts)
+                send_events.note_all(connection, asked, SendEventKind.MESSAGE_LOST)
 
     def _free_batches(self, running: RunningPass) -> None:
         """Batches of the dead, and of the living that record nothing: calls in flight are unsure, the rest is due."""

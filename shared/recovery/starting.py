@@ -143,8 +143,8 @@ class ChainStarter:
                 token = uuid4()
                 if chains.put(connection, each.key, token=token, old_token=each.old_token):
                     written.append((each, token))
-                    if each.old_token is not None:
-                        send_events.note(connection, each.key.send_id, SendEventKind.MESSAGE_LOST)
+            rebuilt = [each.key.send_id for each, _ in written if each.old_token is not None]
+            send_events.note_all(connection, rebuilt, SendEventKind.MESSAGE_LOST)
         started: list[Started] = []
         for each, token in written:
             if not _enqueue(self.jobs, each.key, lane=each.lane, token=token):

@@ -21,9 +21,9 @@ import redis
 from shared.accounts import first_looks_s
 from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisUnavailable
-from shared.domain.states import DeliveryStatus
+from shared.domain.states import DeliveryStatus, SendEventKind
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
-from shared.ledger import batches, cancelling, chains, operations, recovery
+from shared.ledger import batches, cancelling, chains, operations, recovery, send_events
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN
 from shared.recovery.fan_out import FanOuts
 from shared.recovery.holds import Holds
@@ -135,7 +135,10 @@ class DueWork:
         with self._runtime.ledger.autocommit() as connection:
             found = recovery.stuck_sends(connection, pending_s=pending_s, stale_s=stale_s, page=_PAGE)
             pending = [stuck for stuck in islice(found, _PAGE) if stuck.kind == "pending"]
-            self._fan_outs.ask_again(connection, pending, self._counts)
+        asked = self._fan_outs.ask_again(pending, self._counts)
+        if asked:
+            with self._runtime.ledger.autocommit() as connection:
+                send_events.note_all(connection, asked, SendEventKind.MESSAGE_LOST)
 
     def start_scheduled(self) -> None:
         """Scheduled sends whose time has come; their chains are started by the last step."""

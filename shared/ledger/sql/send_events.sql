@@ -5,6 +5,10 @@
 INSERT INTO send_event (send_id, kind, batch_no, deliveries, worker)
 VALUES (%(send_id)s, %(kind)s, %(batch_no)s, %(deliveries)s, %(worker)s)
 
+-- name: insert_send_events
+-- The same of many sends at once: after Redis was emptied a hundred thousand messages are made anew.
+INSERT INTO send_event (send_id, kind) SELECT unnest(%(send_ids)s::uuid[]), %(kind)s
+
 -- name: select_send_events
 -- The page of a send: its newest events, those of one kind, worker and minute together.
 SELECT max(at), kind, worker, array_agg(batch_no ORDER BY batch_no) FILTER (WHERE batch_no IS NOT NULL),
