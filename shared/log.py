@@ -23,7 +23,7 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from shared.domain.masking import mask_text
+from shared.domain.masking import mask_text, without_rows
 from shared.domain.visible import visible
 
 #: Characters of one text that are read and written; a provider's error page must not become a log file.
@@ -156,6 +156,7 @@ class _Masking(logging.Filter):
         return self._text(str(value))
 
     def _text(self, text: str, *, keep_end: bool = False) -> str:
+        text = without_rows(text)
         if len(text) > _READ_AT_MOST:  # of a trace the end says what happened
             text = text[-_READ_AT_MOST:] if keep_end else text[:_READ_AT_MOST]
         if self._secrets:

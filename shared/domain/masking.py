@@ -184,3 +184,19 @@ _PHONE = re.compile(
 
 def _mask_phone_match(found: re.Match[str]) -> str:
     return found["kept"] or mask_phone(found[0].replace("%2B", "+").replace("%2b", "+"))
+
+
+# Rows of a database ------------------------------------------------------------------------------------------
+
+#: What Postgres adds to an error: the row or the line that it met, with a recipient's params in it. It ends with the
+#: next part of the error, or with the exception.
+_ROW = re.compile(
+    r"^([ |]*)(DETAIL|CONTEXT):(?:(?<=DETAIL:)|(?= +COPY ))"
+    r".*?(?=^[ |]*(?:HINT|CONTEXT|QUERY|LOCATION):|^[ |]*\n[ |]*(?:During handling|The above exception)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def without_rows(text: str) -> str:
+    """Leave out what an error of Postgres tells of a row; which rule it broke stays."""
+    return _ROW.sub(r"\1\2: (left out)\n", text).rstrip("\n") if "DETAIL:" in text or "COPY" in text else text

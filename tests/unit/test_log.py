@@ -160,6 +160,17 @@ def test_of_a_long_trace_the_end_is_kept(written: Written) -> None:
     assert len(written.text) < 20_000
 
 
+def test_a_row_that_the_ledger_refused_is_not_told(written: Written) -> None:
+    refused = 'violates a rule\nDETAIL:  Failing row contains (1, {"name": "Ada Lovelace"}).'
+    try:
+        _refuse(refused)
+    except ValueError:
+        logger.exception("refused")
+
+    assert "violates a rule" in written.text
+    assert "Ada" not in written.text
+
+
 def test_an_unreadable_call_writes_a_line_all_the_same(written: Written) -> None:
     root = logging.getLogger()
     root.handlers[:] = [

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import dramatiq
 
-from shared.domain.masking import mask_text
+from shared.domain.masking import mask_text, without_rows
 from shared.ledger import failed_jobs
 from shared.ledger.db import POSTGRES_AWAY
 from workers.middleware.runtime import Runtime
@@ -42,7 +42,7 @@ class FailedJobs(dramatiq.Middleware):
                     job=message.actor_name,
                     kind=kind,
                     send_id=_send_of(message),
-                    error=mask_text(error),
+                    error=mask_text(without_rows(error)),
                     starts=starts,
                 )
         except POSTGRES_AWAY as away:

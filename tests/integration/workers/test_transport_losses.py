@@ -4,8 +4,10 @@ import time
 from typing import Any
 
 import dramatiq
+import psycopg
 import pytest
 import redis
+from dramatiq.broker import MessageProxy
 from dramatiq.worker import Worker
 
 from shared.coordination.message_starts import MessageStarts
@@ -19,6 +21,7 @@ from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import MadeSend, counts, make_send
 from tests.support.ledger_rows import scalar
 from tests.support.waiting import wait_until
+from workers.middleware.failed_jobs import FailedJobs
 
 SENDING = SendStatus.SENDING
 
@@ -168,3 +171,18 @@ def finish(ledger: Ledger, worker: InProcess, send: MadeSend) -> None:
     worker.work_off()
     assert counts(ledger, send.id) == {"sent": send.count}
     assert scalar(ledger, "SELECT count(*) FROM chain") == 0
+
+
+def test_what_is_kept_of_a_failed_job_tells_no_row(ledger: Ledger, worker: InProcess) -> None:
+    send = make_send(ledger, status=SENDING)
+    worker.start(send)
+    with ledger.autocommit() as connection, pytest.raises(psycopg.errors.CheckViolation) as broken:
+        connection.execute("""UPDATE delivery SET params = '{"name": "Ada Lovelace"}', status = 'told'""")
+    assert "Ada Lovelace" in str(broken.value)
+    FailedJobs(worker.runtime).after_process_message(
+        worker.broker, MessageProxy(waiting(worker)), exception=broken.value
+    )
+    with ledger.autocommit() as connection:
+        [job] = failed_jobs.newest(connection, limit=5)
+    assert "delivery" in job.error
+    assert "Ada" not in job.error

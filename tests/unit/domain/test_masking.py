@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.domain.masking import mask_address, mask_email, mask_phone, mask_text
+from shared.domain.masking import mask_address, mask_email, mask_phone, mask_text, without_rows
 
 
 @pytest.mark.parametrize(
@@ -167,3 +167,31 @@ def test_no_local_part_is_readable_in_any_frame(local: str, frame: str, encode: 
     assert shown not in masked
     assert "zq@" not in masked
     assert "zq%40" not in masked
+
+
+ROW = 'DETAIL:  Failing row contains (1, {"name": "Ada\nLovelace", "code": "831204"}, null).'
+LINE = 'CONTEXT:  COPY delivery, line 7: "Ada Lovelace\\t831204"'
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        f"violates a rule\n{ROW}",
+        f"violates a rule\n{ROW}\nCONTEXT:  PL/pgSQL function f()",
+        f"extra data\n{LINE}",
+        f"Traceback\n{ROW}\n\nDuring handling of the above exception, another exception occurred:\n\nduplicate\n{ROW}",
+        f"  | violates a rule\n  | {ROW}\n  +------",
+    ],
+)
+def test_a_row_that_an_error_of_the_ledger_tells_is_left_out(told: str) -> None:
+    left = without_rows(told)
+    for value in ("Ada", "Lovelace", "831204"):
+        assert value not in left
+    assert left.splitlines()[0] == told.splitlines()[0]
+    assert ("PL/pgSQL" in left) == ("PL/pgSQL" in told)
+    assert left.count("(left out)") == told.count("831204")
+
+
+def test_text_that_tells_no_row_stays() -> None:
+    text = "DETAILS: a COPY of the contract\nin CONTEXT: of its time"
+    assert without_rows(text) == text
