@@ -33,8 +33,8 @@ LIFE_S = 600.0
 _TICK_S, _REDIS_AGAIN_S = 0.5, 2.0
 #: Seconds that the first stream of a process waits for the subscription.
 _SUBSCRIBED_S = 1.0
-#: Milliseconds after which a browser whose stream was cut tries again.
-_RETRY_MS = 3_000
+#: Milliseconds after which a browser whose stream was cut tries again: not all of them together.
+_RETRY_MS = (2_000, 5_000)
 
 _NAME = "tidings-stream"
 
@@ -187,7 +187,7 @@ def events() -> Response:
 def _messages(ours: Hub, listener: Listener) -> Iterator[str]:
     ends_at = time.monotonic() + LIFE_S * random.uniform(0.8, 1.0)  # noqa: S311  # only spreads the load
     try:
-        yield f"retry: {_RETRY_MS}\n\n"
+        yield f"retry: {random.randint(*_RETRY_MS)}\n\n"  # noqa: S311  # as above
         while time.monotonic() < ends_at:
             words, changed = listener.wait(ours.ping_s)
             for word in words:
