@@ -159,9 +159,9 @@ def providers(facts: Facts) -> Iterator[Metric]:
                  [((row["provider"],), row["in_flight"]) for row in capped])  # fmt: skip
     yield _gauge("tidings_provider_cap", "Most calls in flight over all processes.", ("provider",),
                  [((row["provider"],), row["cap"]) for row in capped])  # fmt: skip
-    yield _gauge("tidings_provider_slot_wait_seconds", "How long windows waited for slots; last five minutes.",
-                 ("provider", "quantile"), [((row["provider"], "0.95"), row["slot_wait_p95_s"])
-                                            for row in capped if row["slot_wait_p95_s"] is not None])  # fmt: skip
+    yield _gauge("tidings_provider_slot_wait_seconds", "Within which 95 % of windows had slots; last five minutes.",
+                 ("provider",), [((row["provider"],), row["slot_wait_p95_s"])
+                                 for row in capped if row["slot_wait_p95_s"] is not None])  # fmt: skip
     yield _gauge(
         "tidings_provider_gate_closed_seconds", "Seconds until the gate opens that the provider's Retry-After closed.",
         ("provider",), [((row["provider"],), max(0.0, -(facts.age_s(row["gate_until"]) or 0.0))) for row in rows],
