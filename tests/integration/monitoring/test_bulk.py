@@ -109,7 +109,18 @@ def test_what_failed_again_is_counted_and_leads_to_these_rows_alone(browser: Bro
         assert re.findall(r'name="id" value="([^"]+)"', rows) == [f"{send.id}.2", f"{send.id}.3"]
         assert str(late.id) not in rows
     operation = path.rpartition("/")[2]
-    assert form_of(browser.get(f"{NEW}?kind=requeue&operation={operation}").text)["shown"] == "2"
+    preview = f"{NEW}?kind=requeue&operation={operation}"
+    assert form_of(browser.get(preview).text)["shown"] == "2"
+    confirm(browser, f"kind=requeue&status=any&id={send.id}.3")
+    let_begin(ledger)
+    finish(ledger)
+    fail_again(ledger, send.id, [3])  # what failed once more after another requeue is that one's
+    assert "1 dead-lettered again → view" in text_of(browser.get(path))
+    assert form_of(browser.get(preview).text)["shown"] == "1"
+    rows = browser.get(f"/admin/monitoring/failures/list?operation={operation}").text
+    assert re.findall(r'name="id" value="([^"]+)"', rows) == [f"{send.id}.2"]
+    groups = browser.get(f"/admin/monitoring/failures?operation={operation}").text
+    assert 'data-label="Count"><span class="figure">1</span>' in groups
 
 
 def test_what_was_discarded_or_sent_is_told_by_its_operation_too(browser: Browser, ledger: Ledger) -> None:
