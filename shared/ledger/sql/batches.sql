@@ -186,13 +186,21 @@ WHERE b.send_id = %(send_id)s AND b.batch_no = c.batch_no
 RETURNING c.rows
 
 -- name: find_sends_to_sweep
--- Due work: cancelled sends not yet swept, and sends past their valid_until.
-SELECT s.id, CASE WHEN s.status = 'cancelled' THEN 'cancelled' ELSE 'expired' END AS target
-FROM send s
-WHERE (s.status = 'cancelled' AND s.settled_counts IS NULL)
-   OR (s.status IN ('pending', 'queued', 'scheduled', 'sending', 'paused') AND s.valid_until <= now()
-       AND EXISTS (SELECT 1 FROM batch b
-                   WHERE b.send_id = s.id AND b.settled_at IS NULL AND b.owed + b.retrying > 0))
+-- Due work: cancelled sends not yet swept, or swept and not yet closed, and sends past their valid_until. One that waits
+-- for others (a call in flight, a proof that takes hours) is none, or many of them would take the places of the rest.
+SELECT s.id, s.target
+FROM (
+    SELECT id, CASE WHEN status = 'cancelled' THEN 'cancelled' ELSE 'expired' END AS target
+    FROM send
+    WHERE (status = 'cancelled' AND settled_counts IS NULL)
+       OR (status IN ('pending', 'queued', 'scheduled', 'sending', 'paused') AND valid_until <= now())
+) AS s
+CROSS JOIN LATERAL (
+    SELECT count(*) AS open, count(*) FILTER (WHERE b.holder IS NULL AND b.owed + b.retrying > 0) AS to_sweep
+    FROM batch b
+    WHERE b.send_id = s.id AND b.settled_at IS NULL
+) AS its
+WHERE its.to_sweep > 0 OR (s.target = 'cancelled' AND its.open = 0)
 ORDER BY s.id LIMIT %(limit)s
 
 -- name: close_cancelled_send

@@ -208,6 +208,18 @@ def test_cancelled_sends_and_sends_past_their_time_are_found_for_sweeping(ledger
     assert dict(found) == {cancelled.id: D.CANCELLED, **dict.fromkeys((send.id for send in late), D.EXPIRED)}
 
 
+def test_cancelled_sends_that_wait_for_others_take_nobodys_place(ledger: Ledger, hand: Hand) -> None:
+    proved, held = make_send(ledger, status=SENDING), make_send(ledger, count=2, status=SENDING)
+    put_rows(ledger, proved.id, [1], "unsure", attempts=1, prove_in="1 hour")
+    hand.take(held, limit=1)
+    owed, swept = make_send(ledger, status=SENDING), make_send(ledger, status=SENDING)
+    put_rows(ledger, swept.id, [1], "cancelled")
+    for send in (proved, held, owed, swept):
+        put_send(ledger, send.id, SendStatus.CANCELLED)
+    with ledger.autocommit() as connection:
+        assert batches.find_to_sweep(connection, limit=2) == [(owed.id, D.CANCELLED), (swept.id, D.CANCELLED)]
+
+
 def test_a_cancelled_send_is_closed_with_its_totals_once_nothing_of_it_is_open(ledger: Ledger, hand: Hand) -> None:
     send = make_send(ledger, count=3, status=SENDING)
     claim, [row] = hand.take(send, limit=1)
