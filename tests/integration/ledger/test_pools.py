@@ -5,6 +5,7 @@ import pytest
 from shared.ledger import pools
 from shared.ledger.db import Ledger
 from shared.settings import Settings, load
+from tests.support.processes import CHECKOUT
 
 
 def settings(database_url: str, **more: object) -> Settings:
@@ -22,6 +23,8 @@ def test_the_default_fleet_fits_an_ordinary_server(
     }  # fmt: skip
     assert needed.fits
     assert caplog.records == []
+    page = (CHECKOUT / "docs/deploy.md").read_text()
+    assert f" = {sum(needed.by_process.values())} connections" in page
 
 
 def test_a_fleet_that_is_too_big_is_warned_about_with_the_numbers(
