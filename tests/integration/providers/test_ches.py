@@ -327,14 +327,14 @@ def test_a_call_whose_time_was_over_before_there_was_a_token_is_not_begun(
     server: ScriptedHttp, config: ChesConfig
 ) -> None:
     server.once("/token", [Pause(0.2), *answer(200, TOKEN)])
-    brief = replace(config, timeout_ms=2_000)
+    brief = replace(config, timeout_ms=3_000)
     first, second = ChesProvider(brief), ChesProvider(brief)
     fetching, waiting = (iter(each.send([email_message()])) for each in (first, second))
     assert next(fetching) is None
     began = time.monotonic()
     assert next(waiting) is None
     assert [answer for answer in fetching if answer is not None] == [(0, Accepted("msg-1"))]
-    wait_until(lambda: time.monotonic() > began + 2.1)
+    wait_until(lambda: time.monotonic() > began + 3.1)
     [(_, outcome)] = [answer for answer in waiting if answer is not None]
     assert isinstance(outcome, NotAttempted)
     assert len(server.posts("/api/v1/email")) == 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -93,12 +94,15 @@ def test_a_refused_account_costs_a_window_while_redis_is_away_and_one_more_when_
         worker.start(send)
         [message] = worker.messages(QueueName.EMAIL_BULK)
         redis_alone.kill()
-        worker.call(JobName.WORK_CHAIN, **message.kwargs)
+        working = Thread(target=worker.call, args=[JobName.WORK_CHAIN], kwargs=message.kwargs)
+        working.start()
+        wait_until(lambda: len(provider.posts(EMAIL)) == 25, what="the window of a process alone")
         for _ in range(5):
             worker.tick()
         assert len(provider.posts(EMAIL)) == 25
 
         redis_alone.start()
+        working.join()
         wait_until(lambda: reachable(worker), what="Redis seen again")
         look(worker, times=10)
         assert len(provider.posts(EMAIL)) == 50
