@@ -191,7 +191,7 @@ class SendView(SendSummary):
     queued_at: datetime | None
     started_at: datetime | None
     paused_at: datetime | None
-    pause_reason: str | None
+    pause_reason: str | None = Field(description="Why it is paused. Of an operator's pause not who did it.")
     seconds_left: int | None = Field(description="At the pace so far; null while nobody can tell.")
     books: dict[Channel, Books]
 

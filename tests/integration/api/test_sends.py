@@ -8,6 +8,7 @@ import pytest
 from shared.ledger import sends
 from shared.ledger.db import Ledger
 from tests.integration.api.conftest import Api, email, faults
+from tests.support.waiting import wait_until
 
 TOMORROW = (datetime.now(UTC) + timedelta(days=1)).replace(microsecond=0)
 
@@ -109,14 +110,17 @@ def test_books_of_40_000_batches_take_milliseconds(api: Api, ledger: Ledger) -> 
         connection.execute("UPDATE send SET accepted = '{\"email\": 999976}'")
     with ledger.transaction() as connection:
         connection.execute("ANALYZE batch")
-        took = []
-        for _ in range(5):
+        found = sends.find(connection, tenant_id=api.tenant_id, send_id=send)
+        assert found is not None
+        assert sum(books.unaccounted for books in found.books.values()) == 0
+
+        def is_quick() -> bool:
             started = time.perf_counter()
-            found = sends.find(connection, tenant_id=api.tenant_id, send_id=send)
-            took.append(time.perf_counter() - started)
-    assert found is not None
-    assert sum(books.unaccounted for books in found.books.values()) == 0
-    assert min(took) < 0.1  # about 15 ms on a quiet machine
+            sends.find(connection, tenant_id=api.tenant_id, send_id=send)
+            return time.perf_counter() - started < 0.1
+
+        # About 15 ms on a quiet machine; on a busy one it may take some tries to have a processor to oneself.
+        wait_until(is_quick, timeout=60, what="a read within a tenth of a second")
 
 
 def test_the_pace_says_how_long_it_will_take(api: Api, ledger: Ledger) -> None:
