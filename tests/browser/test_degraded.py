@@ -15,6 +15,7 @@ from admin.local.tether import Tether
 from admin.local.valkey import Valkey
 from shared.ledger.migrate import upgrade
 from tests.browser.chromium import Person
+from tests.browser.usable import check_usable
 from tests.support.freezer import Freezer
 from tests.support.processes import ProcessStarter
 from tests.support.servers import POSTGRES_OPTIONS, server_folder
@@ -62,6 +63,7 @@ def look_until(page: Page, part: str, says: str) -> None:
     expect(page.locator(part)).to_have_text(re.compile(says))
 
 
+@pytest.mark.timeout(300)  # servers of its own, and each of its looks may wait for a store that hangs
 def test_an_open_page_tells_of_a_store_that_hangs_shuts_its_actions_and_comes_back(hanging: Hanging) -> None:
     page = hanging.person.open(f"{HOME}/system")
     stale, alive = r"^Stale since \d\d:\d\d:\d\d UTC$", "^Live · "
@@ -78,6 +80,7 @@ def test_an_open_page_tells_of_a_store_that_hangs_shuts_its_actions_and_comes_ba
     page.goto(f"{hanging.person.base}{HOME}/audit")
     expect(page.get_by_role("heading", name="This page needs the ledger")).to_be_visible()
     expect(page.locator(LIVE)).to_have_text(re.compile(stale))
+    check_usable(page)
     hanging.postgres.thaw()
     look_until(page, "#away", "It answers again: load the page")
     page.get_by_role("link", name="load the page").click()

@@ -2,28 +2,18 @@
 
 import gzip
 import re
-from typing import Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from shared.ledger.db import Ledger
 from tests.browser.chromium import Person
 from tests.browser.pages import PAGES, PageCase
+from tests.browser.usable import check_usable
 from tests.support.site import Site
 
 #: Bytes of a first load, compressed, everything together.
 MOST = 60 * 1024
-#: WCAG 2.2, levels A and AA, and what its authors call best practice.
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-#: CSS pixels; WCAG 2.2, 1.4.10 asks for 320.
-NARROW = 320
-#: What reaches over the edge; headings of tables that are lists here are only heard.
-TOO_WIDE = """[...document.querySelectorAll('body *:not(thead *)')]
-    .filter(element => element.getBoundingClientRect().right > innerWidth + 0.5)
-    .map(element => element.outerHTML.slice(0, 200))"""
 
 pages = pytest.mark.parametrize("case", PAGES, ids=lambda case: case.name)
 
@@ -33,19 +23,7 @@ def test_everybody_can_use_the_page_in_both_themes_and_on_a_telephone(
     browser_person: Person, site_ledger: Ledger, case: PageCase
 ) -> None:
     page = browser_person.open(case.open(site_ledger))
-    found = []
-    for theme in THEMES:
-        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
-        results = Axe().run(page, options={"runOnly": RULES, "resultTypes": ["violations"]})
-        found += [
-            f"{theme}: {fault['id']}: {fault['help']}: {node['html'][:200]} {node['failureSummary'][:300]}"
-            for fault in results.response["violations"]
-            for node in fault["nodes"]
-        ]
-    assert found == []
-    page.set_viewport_size({"width": NARROW, "height": 700})
-    scrolls = page.evaluate("document.documentElement.scrollWidth") > NARROW
-    assert not scrolls, page.evaluate(TOO_WIDE)
+    check_usable(page)
     if "no such" in case.name:
         browser_person.faults.clear()  # its 404
 

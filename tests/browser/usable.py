@@ -1,0 +1,36 @@
+"""Whether everybody can use a page: in both themes, by the rules of WCAG 2.2, and on a telephone."""
+
+from typing import Literal
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+#: WCAG 2.2, levels A and AA, and what its authors call best practice.
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+#: CSS pixels; WCAG 2.2, 1.4.10 asks for 320.
+NARROW = 320
+#: What reaches over the edge; headings of tables that are lists here are only heard.
+TOO_WIDE = """[...document.querySelectorAll('body *:not(thead *)')]
+    .filter(element => element.getBoundingClientRect().right > innerWidth + 0.5)
+    .map(element => element.outerHTML.slice(0, 200))"""
+
+
+def check_usable(page: Page) -> None:
+    """Fail for what keeps somebody from using the page that is open; it is as wide as before afterwards."""
+    found = []
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        results = Axe().run(page, options={"runOnly": RULES, "resultTypes": ["violations"]})
+        found += [
+            f"{theme}: {fault['id']}: {fault['help']}: {node['html'][:200]} {node['failureSummary'][:300]}"
+            for fault in results.response["violations"]
+            for node in fault["nodes"]
+        ]
+    assert found == []
+    before = page.viewport_size
+    page.set_viewport_size({"width": NARROW, "height": 700})
+    scrolls = page.evaluate("document.documentElement.scrollWidth") > NARROW
+    assert not scrolls, page.evaluate(TOO_WIDE)
+    if before is not None:
+        page.set_viewport_size(before)
