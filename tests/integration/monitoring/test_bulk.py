@@ -71,7 +71,7 @@ def test_a_group_is_requeued_and_its_result_stays(browser: Browser, ledger: Ledg
     other = make_failures(ledger, cause="bbbbbbbbbbbb")
     path = confirm(browser, f"kind=requeue&group={CAUSE}", reason="the relay is back")
     said = text_of(browser.get(path))
-    assert re.search(r"Requeueing 3 in (9|10) s Undo", said)
+    assert re.search(r"Requeueing 3 in \d+ s Undo", said)
     assert "kim" in said
     assert "the relay is back" in said
     let_begin(ledger)
