@@ -12,7 +12,6 @@ from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import add_page
 from admin.monitoring.reason import given_reason
 from shared.domain.ids import IdError, parse_delivery_id
-from shared.domain.masking import mask_text
 from shared.domain.states import DeliveryStatus
 from shared.ledger import audit, failures
 from shared.ledger.failures import FailedDelivery
@@ -70,7 +69,7 @@ def _item(delivery: str, *, is_revealed: bool = False) -> str:
         events=events,
         cause=cause,
         revealed=found.address if is_revealed else None,
-        error=mask_text(found.error or ""),
+        error=found.error or "",
         can_requeue=_can_requeue(found),
     )
 

@@ -224,9 +224,13 @@ class Event:
 
 
 def find(connection: Connection, send_id: UUID, row_no: int) -> FailedDelivery | None:
-    """One delivery; None when there is none."""
+    """One delivery, its error and the tenant's reference masked; None when there is none."""
     row = connection.execute(_ONE, {"send_id": send_id, "row_no": row_no}).fetchone()
-    return None if row is None else FailedDelivery(*row)
+    if row is None:
+        return None
+    found = FailedDelivery(*row)
+    error, reference = (mask_text(text) if text else text for text in (found.error, found.reference))
+    return replace(found, error=error, reference=reference)
 
 
 def history(connection: Connection, send_id: UUID, row_no: int) -> list[Event]:

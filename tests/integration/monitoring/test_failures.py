@@ -106,6 +106,15 @@ def test_a_delivery_shows_its_history_masked(browser: Browser, ledger: Ledger) -
     assert browser.get(f"{PAGE}/nonsense").status_code == 404
 
 
+def test_a_tenant_s_reference_that_is_an_address_is_masked_on_the_item_page(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, addresses=["a1@example.com"])
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET reference = 'case of jane.doe@example.com'")
+    page = browser.get(f"{PAGE}/{send.id}.1")
+    assert "jane.doe" not in page.text
+    assert "their reference case of j***@e***.com" in text_of(page)
+
+
 def test_an_address_is_revealed_for_a_reason_that_the_audit_keeps(browser: Browser, ledger: Ledger, app: Flask) -> None:
     send = make_failures(ledger, addresses=["jane.doe@example.com"])
     path = f"{PAGE}/{send.id}.1/reveal"
