@@ -6,6 +6,7 @@ Until then it is a pause: nothing of it is called, and nothing is lost. Afterwar
 
 from uuid import UUID
 
+from shared.domain.masking import mask_text
 from shared.domain.states import SendStatus
 from shared.ledger import audit, send_page
 from shared.ledger.db import Connection
@@ -18,8 +19,12 @@ _FINISH = statement("finish_cancels")
 
 
 def begin(connection: Connection, send_id: UUID, *, operator: str, reason: str) -> bool:
-    """Stop a send, to cancel it in UNDO_S seconds; False when it is over, or being cancelled already."""
-    parameters = {"send_id": send_id, "operator": operator, "reason": reason}
+    """
+    Stop a send, to cancel it in UNDO_S seconds; False when it is over, or being cancelled already.
+
+    Addresses in the reason are masked.
+    """
+    parameters = {"send_id": send_id, "operator": operator, "reason": mask_text(reason)}
     return connection.execute(_BEGIN, parameters).fetchone() is not None
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from shared.domain.digest_requeue import TARGET, DeadLetterFilter
+from shared.domain.masking import mask_text
 from shared.domain.requeue import CANARY_STEPS, CanaryResult, FailureFilter, OperationKind, operation_id
 from shared.ledger import audit, digest_requeue, failures, requeue
 from shared.ledger.db import Connection
@@ -125,7 +126,7 @@ def plan(
 
     Asked again by the same person with the same `as_of`, it is the same operation and nothing is frozen twice.
     With `canary` a few of a larger set of deliveries are tried first, and it stops where they fail again for the same
-    cause.
+    cause. Addresses in the reason are masked.
 
     Returns: the operation, None where nothing qualifies; and what was frozen, None where that was done before.
     """
@@ -137,7 +138,7 @@ def plan(
             "id": id_,
             "kind": kind.value,
             "operator": operator,
-            "reason": reason,
+            "reason": mask_text(reason) if reason else reason,
             "filter": Jsonb(asked.as_json()),
             "accepts_duplicates": accepts_duplicates,
             "canary": canary,
@@ -228,7 +229,8 @@ def end(connection: Connection, operation: Taken, *, done: int, skipped: int) ->
 
 
 def stop(connection: Connection, id_: UUID, *, operator: str, why: str) -> bool:
-    """Stop an open operation: what it has not done stays as it was. False when it is over."""
+    """Stop an open operation: the rest stays as it was. False when it is over. Addresses in `why` are masked."""
+    why = mask_text(why)
     if connection.execute(_STOP, {"id": id_, "why": why}).fetchone() is None:
         return False
     stopped = find(connection, id_)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from shared.domain.masking import mask_text
 from shared.ledger import audit
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
@@ -28,7 +29,8 @@ def paused(connection: Connection) -> dict[str, Pause]:
 
 
 def pause(connection: Connection, queue: str, *, operator: str, reason: str) -> bool:
-    """Pause a queue until `resume`, audited; False where it was paused already."""
+    """Pause a queue until `resume`, audited; False where it was paused already. Addresses in the reason are masked."""
+    reason = mask_text(reason)
     done = connection.execute(_PAUSE, {"queue": queue, "operator": operator, "reason": reason}).fetchone() is not None
     result = "paused" if done else "was paused already"
     audit.record(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
 
+from shared.domain.masking import mask_text
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -59,9 +60,13 @@ def standing(connection: Connection, *, provider: str, credential: str) -> Stand
 def hold(
     connection: Connection, *, provider: str, credential: str, operator: str, reason: str, since: datetime | None = None
 ) -> tuple[ProviderHold, bool]:
-    """Hold a provider (`since` now, unless it is known to be older); and whether it was not held before."""
-    facts = {"provider": provider, "credential": credential, "operator": operator, "reason": reason, "since": since}
-    row = connection.execute(_HOLD, {**facts, "id": uuid4()}).fetchone()
+    """
+    Hold a provider (`since` now, unless it is known to be older); and whether it was not held before.
+
+    Addresses in the reason are masked.
+    """
+    facts = {"provider": provider, "credential": credential, "operator": operator, "since": since}
+    row = connection.execute(_HOLD, {**facts, "reason": mask_text(reason), "id": uuid4()}).fetchone()
     if row is None:
         raise AssertionError
     return ProviderHold(*row[:-1]), row[-1]

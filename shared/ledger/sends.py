@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from shared.domain.books import ChannelBooks
+from shared.domain.masking import mask_text
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
@@ -157,8 +158,12 @@ def cancel(connection: Connection, *, tenant_id: int, send_id: UUID) -> bool:
 
 
 def pause(connection: Connection, *, tenant_id: int, send_id: UUID, reason: str, operator: str | None = None) -> bool:
-    """Hold a send; False when it is held already or over. `operator` is who does it, None for the tenant itself."""
-    parameters = {"tenant_id": tenant_id, "send_id": send_id, "reason": reason, "operator": operator}
+    """
+    Hold a send; False when it is held already or over. `operator` is who does it, None for the tenant itself.
+
+    Addresses in the reason are masked.
+    """
+    parameters = {"tenant_id": tenant_id, "send_id": send_id, "reason": mask_text(reason), "operator": operator}
     return connection.execute(_PAUSE, parameters).fetchone() is not None
 
 

@@ -168,3 +168,26 @@ def test_without_redis_a_hold_is_kept_all_the_same_and_says_what_comes_later(tid
     assert "Redis does not answer: its circuit shows it once it does" in result.stdout
     assert scalar(ledger, "SELECT count(*) FROM provider_hold") == 1
     assert scalar(ledger, "SELECT count(*) FROM audit WHERE action = 'hold'") == 1
+
+
+def test_an_address_in_a_reason_is_masked_wherever_the_reason_is_kept(tidings: Tidings, ledger: Ledger) -> None:
+    why = "jane.doe@example.com asked"
+    first, second = dead(ledger), dead(ledger)
+    for words in (
+        ("queue", "pause", "email_bulk"),
+        ("provider", "hold", "sandbox"),
+        ("requeue", "--send", str(first.id), "--yes"),
+        ("operation", "discard", "--send", str(second.id), "--yes"),
+    ):
+        result = tidings(*words, "--reason", why)
+        assert result.exit_code == 0, result.output
+    stopped = str(scalar(ledger, "SELECT id::text FROM operation WHERE kind = 'discard'"))
+    assert tidings("operation", "stop", stopped, "--reason", why).exit_code == 0
+    assert scalar(ledger, "SELECT reason FROM queue_pause") == "j***@e***.com asked"
+    assert scalar(ledger, "SELECT reason FROM provider_hold") == "j***@e***.com asked"
+    assert scalar(ledger, "SELECT count(*) FROM operation WHERE reason = 'j***@e***.com asked'") == 2
+    assert scalar(ledger, "SELECT why FROM operation WHERE id::text = %s", stopped) == (
+        "stopped by kim: j***@e***.com asked"
+    )
+    for words in (("queue", "list"), ("provider", "list"), ("operation", "list"), ("operation", "show", stopped)):
+        assert "jane.doe" not in tidings(*words).output

@@ -10,7 +10,7 @@ from shared.domain.ids import delivery_id
 from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.roles import Role
 from shared.domain.states import SendEventKind, SendStatus
-from shared.ledger import cancelling, send_events
+from shared.ledger import cancelling, send_events, sends
 from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand
 from tests.integration.monitoring.conftest import MakeApp
@@ -204,6 +204,19 @@ def test_an_address_in_a_sends_name_is_masked_wherever_it_is_shown(browser: Brow
         assert page.status_code == 200, path
         assert "For j***@e***.com" in page.text, path
         assert "jane" not in page.text, path
+
+
+def test_an_address_in_a_reason_is_masked_before_it_is_kept(ledger: Ledger, mixed: MadeSend) -> None:
+    why = "jane.doe@example.com asked"
+    tenant_id = scalar(ledger, "SELECT tenant_id FROM send")
+    kept = "SELECT pause_reason FROM send"
+    with ledger.transaction() as connection:
+        assert cancelling.begin(connection, mixed.id, operator="kim", reason=why)
+    assert "j***@e***.com asked" in scalar(ledger, kept)
+    with ledger.transaction() as connection:
+        assert cancelling.undo(connection, mixed.id)
+        assert sends.pause(connection, tenant_id=tenant_id, send_id=mixed.id, reason=why)
+    assert scalar(ledger, kept) == "j***@e***.com asked"
 
 
 def test_a_cancel_stops_at_once_and_is_undone_within_ten_seconds(

@@ -107,6 +107,19 @@ def test_a_provider_is_held_with_a_reason_shown_with_who_and_why_and_released(br
     ]
 
 
+def test_an_address_in_a_reason_that_did_not_come_through_a_page_is_masked_on_it(
+    browser: Browser, ledger: Ledger
+) -> None:
+    why = "jane.doe@example.com asked"
+    with ledger.transaction() as connection:
+        pauses.pause(connection, "email_bulk", operator="kim", reason=why)
+        providers.hold(connection, provider="sandbox", credential="sandbox", operator="kim", reason=why)
+    for path in (PAGE, "/admin/monitoring/queues"):
+        shown = browser.get(path).text
+        assert "jane.doe" not in shown
+        assert "j***@e***.com asked" in shown
+
+
 def test_a_queue_is_paused_with_a_reason_and_resumed(browser: Browser, ledger: Ledger) -> None:
     assert "0 deliveries are due on it now" in text_of(browser.get(PAUSE))
     assert "Say why" in text_of(browser.post(PAUSE, follow=True))
