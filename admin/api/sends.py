@@ -272,7 +272,7 @@ def _wait(send: sends.Send, channel: Channel) -> Reason | None:
     books = send.books[channel]
     if send.status is not SendStatus.SENDING or books.waiting == books.later:
         return None
-    return Waits(services().link, services().settings).reason(channel, send.mode)
+    return Waits(services().link, services().settings).shown(channel, send.mode)
 
 
 def _seconds_left(send: sends.Send) -> int | None:

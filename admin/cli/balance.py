@@ -119,7 +119,7 @@ def _owed(found: "list[BookLine]") -> "list[tuple[str, str, Owed]]":
             (
                 line.channel.value,
                 line.mode.value,
-                line.books.where(line.status, waits.reason(line.channel, line.mode) if line.books.owed else None),
+                line.books.where(line.status, waits.shown(line.channel, line.mode) if line.books.owed else None),
             )
             for line in found
         ]

@@ -64,7 +64,7 @@ def look(sources: Sources) -> Flow:
         paused = frozenset(pauses.paused(connection))
     ways = {(lane.mode, lane.channel) for lane in work.lanes} | {(Mode.LIVE, channel) for channel in Channel}
     waits = Waits(sources.link, sources.settings)
-    reasons = {way: waits.reason(way[1], way[0]) for way in sorted(ways)}
+    reasons = {way: waits.shown(way[1], way[0]) for way in sorted(ways)}
     return Flow(work, books, paused, reasons, sources.link.reachable, sources.once(past_minutes))
 
 
@@ -82,7 +82,7 @@ def look_at(services: Services, send_id: UUID) -> tuple[Flow, OpenSend] | None:
         paused = frozenset(pauses.paused(connection))
         past = minutes.last(connection, minutes=SUSTAINED_MINUTES)
     waits = Waits(services.link, services.settings)
-    reasons = {(send.mode, channel): waits.reason(channel, send.mode) for channel in send.parts}
+    reasons = {(send.mode, channel): waits.shown(channel, send.mode) for channel in send.parts}
     return Flow(work, {}, paused, reasons, services.link.reachable, past, beside), send
 
 

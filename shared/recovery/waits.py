@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import pybreaker
+
 from shared.accounts import accounts_in_use, cap_of, credential_of, provider_name
 from shared.coordination.circuit import Circuit
 from shared.coordination.circuit_snapshot import CircuitPolicy
@@ -39,6 +41,14 @@ def circuit_of(link: RedisLink, settings: Settings, name: str, credential: str) 
     return Circuit(link, provider=name, credential=credential, policy=policy, namespace=space)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What keeps a call from starting now, and what people are told."""
+
+    now: Reason | None
+    shown: Reason | None
+
+
 @dataclass
 class Waits:
     """
@@ -49,34 +59,48 @@ class Waits:
 
     link: RedisLink
     settings: Settings
-    _known: dict[tuple[str, str], Reason | None] = field(default_factory=dict)
+    _known: dict[tuple[str, str], _Found] = field(default_factory=dict)
 
     def reason(self, channel: Channel, mode: Mode) -> Reason | None:
         """Why no call of this channel may start now; None where one may, or where Redis is away."""
+        return self._found(channel, mode).now
+
+    def shown(self, channel: Channel, mode: Mode) -> Reason | None:
+        """
+        What people are told keeps this channel back; None as above.
+
+        Unlike `reason`, a circuit that is tried, or may be, still keeps it back: that one call is not the others.
+        """
+        return self._found(channel, mode).shown
+
+    def held_back(self, channel: Channel, mode: Mode) -> bool:
+        """Whether a chain would be turned away at the door; a full cap turns nobody away for long."""
+        return self.reason(channel, mode) not in (None, "cap")
+
+    def _found(self, channel: Channel, mode: Mode) -> _Found:
         name = provider_name(self.settings, channel, mode)
         account = (name, credential_of(self.settings, name))
         if account not in self._known:
             try:
                 self._known[account] = self._ask(*account)
             except RedisUnavailable:
-                self._known[account] = None
+                self._known[account] = _Found(None, None)
         return self._known[account]
 
-    def held_back(self, channel: Channel, mode: Mode) -> bool:
-        """Whether a chain would be turned away at the door; a full cap turns nobody away for long."""
-        return self.reason(channel, mode) not in (None, "cap")
-
-    def _ask(self, name: str, credential: str) -> Reason | None:
+    def _ask(self, name: str, credential: str) -> _Found:
         space = self.settings.redis_namespace
         if Gate(self.link, provider=name, credential=credential, namespace=space).closed_for_s() > 0:
-            return "gate"
+            return _Found("gate", "gate")
         circuit = circuit_of(self.link, self.settings, name, credential).snapshot()
         if circuit.hold is not None:
-            return "hold"
+            return _Found("hold", "hold")
+        shut: Reason | None = None
+        if circuit.state != pybreaker.STATE_CLOSED:
+            shut = "circuit" if circuit.isolation is None else "isolated"
         if circuit.next_probe_in_s is not None and circuit.next_probe_in_s > 0:
-            return "circuit" if circuit.isolation is None else "isolated"
+            return _Found(shut, shut)
         cap = cap_of(self.settings, name)
         slots = Slots(self.link, provider=name, credential=credential, cap=cap, namespace=space)
         if cap and slots.in_flight().all >= cap:
-            return "cap"
-        return None
+            return _Found("cap", shut or "cap")
+        return _Found(None, shut)

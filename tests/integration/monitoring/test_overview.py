@@ -8,9 +8,12 @@ from flask import Flask
 from admin.extensions import installed
 from admin.monitoring.snapshot import build
 from shared.accounts import credential_of, provider_name
+from shared.coordination.circuit import Admitted, Circuit, Probe
+from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.gate import Gate
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 from shared.ledger.db import Ledger
+from shared.recovery.waits import Waits
 from tests.integration.ledger.hand import Hand, ended
 from tests.integration.monitoring.conftest import MakeApp
 from tests.support.browser import Browser, text_of
@@ -94,6 +97,31 @@ def test_a_provider_that_is_told_to_wait_for_holds_its_work_back(app: Flask, led
     [send] = sections(app)["sends"]["sends"]
     assert send["state"]["word"] == "waiting for provider"
     assert send["time_left"]["words"] == "the provider told us to slow down"
+
+
+def test_a_provider_that_is_being_tried_still_holds_its_work_back(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=40, status=SENDING, age="10 minutes")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '10 minutes'")
+    services = installed(app)
+    circuit = Circuit(
+        services.link,
+        provider="sandbox",
+        credential=credential_of(services.settings, "sandbox"),
+        policy=CircuitPolicy(failures=1, open_s=0.0, probe_lease_s=600.0),
+        namespace=services.settings.redis_namespace,
+    )
+    permit = circuit.admit()
+    assert isinstance(permit, Admitted)
+    circuit.report(permit, failures=1)
+    assert isinstance(circuit.admit(), Probe)
+    row = channel(app)
+    assert row["circuit"] == {"word": "open", "kind": "bad"}
+    assert (row["due"], row["oldest_due_at"]) == (0, None)
+    assert row["held_back"] == [{"why": "circuit open", "count": 40}]
+    [send] = sections(app)["sends"]["sends"]
+    assert (send["state"]["word"], send["time_left"]["words"]) == ("waiting for provider", "circuit open")
+    assert not Waits(services.link, services.settings).held_back(Channel.EMAIL, Mode.LIVE), "the probe must find work"
 
 
 def close_gate(app: Flask, channel: str) -> None:
