@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from admin.monitoring.flow import MINUTES_READ, past_minutes
+from admin.monitoring.judging import thresholds_of
 from admin.monitoring.snapshot import Data, Section, Sources, add_section
 from shared.domain.health_facts import Thresholds
 from shared.domain.pace import SUSTAINED_MINUTES, percentile, sustained
@@ -25,7 +26,7 @@ def sample(sources: Sources) -> Data:
         took = [each for each in minutes.took(connection, minutes=MINUTES_READ, span=1) if each.mode is Mode.LIVE]
     return {
         "sent": _counted(by_minute, lambda counts: counts.sent),
-        "failed": _failed(by_minute),
+        "failed": _failed(by_minute, thresholds_of(sources.settings)),
         "took": _times(took),
         "rate": _rate(by_minute),
         "requests": _counted(by_minute, lambda counts: counts.requests),
@@ -45,12 +46,12 @@ def _counted(by_minute: Mapping[int, Counts], count: Callable[[Counts], int]) ->
     }
 
 
-def _failed(by_minute: Mapping[int, Counts]) -> Data:
+def _failed(by_minute: Mapping[int, Counts], limits: Thresholds) -> Data:
     """`failed` and `dead_lettered` against all that reached an end at a provider."""
     counts = summed(by_minute.get(ago, Counts()) for ago in range(_HOUR + 1))
     bad = counts.failed + counts.dead_lettered
     attempts = counts.sent + bad
-    limits, kind = Thresholds(), "ok"
+    kind = "ok"
     if attempts >= limits.failure_attempts_min and bad * 100 > limits.failure_percent * attempts:
         kind = "bad" if bad * 100 > limits.failure_critical_percent * attempts else "warn"
     return {

@@ -39,6 +39,10 @@ def _thresholds(view: View) -> Mapping[str, object]:
     }
 
 
+def _memory(_: View) -> Mapping[str, object]:
+    return {"high_percent": services().settings.monitoring_redis_memory_percent}
+
+
 add_page(
     "system",
     Panel("foundations", "Foundations", context=foundations),
@@ -46,7 +50,7 @@ add_page(
     Panel("queues", "Queues", ("queues",), context=queue_rows),
     Panel("workers", "Workers", ("workers",), context=worker_rows),
     Panel("recovery", "Delivery recovery", ("recovery",), context=recovery_rows),
-    Panel("redis", "Redis", ("redis",)),
+    Panel("redis", "Redis", ("redis",), context=_memory),
     Panel("installation", "Installation", context=_thresholds),
 )
 

@@ -252,6 +252,22 @@ def test_the_last_hour_is_compared_with_the_one_before(app: Flask, ledger: Ledge
     assert "Failed 60 6.2 %" in text
 
 
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({}, "warn"),
+        ({"monitoring_failure_percent": 20, "monitoring_failure_critical_percent": 30}, "ok"),
+        ({"monitoring_failure_critical_percent": 5}, "bad"),
+        ({"monitoring_failure_attempts_min": 2_000}, "ok"),
+    ],
+)
+def test_the_card_of_failures_keeps_to_the_thresholds_that_are_set(
+    make_app: MakeApp, ledger: Ledger, settings: dict[str, int], kind: str
+) -> None:
+    count_minutes(ledger, [9] * 50, failed=1)
+    assert sections(make_app(**settings))["last_hour"]["failed"]["kind"] == kind
+
+
 def test_a_real_send_shows_in_every_figure(app: Flask, ledger: Ledger, hand: Hand) -> None:
     send = make_send(ledger, count=10, status=SENDING, age="30 seconds")
     claim, rows = hand.take(send)

@@ -10,7 +10,7 @@ from admin.extensions import installed
 from admin.local import procfile
 from shared.accounts import accounts_in_use
 from shared.coordination.heartbeat import Heartbeat, Identity
-from shared.coordination.redis import RedisLink
+from shared.coordination.redis import RedisLink, connect
 from shared.coordination.slot_waits import SlotWaits
 from shared.domain.roles import Role
 from shared.domain.states import SendStatus
@@ -58,6 +58,17 @@ def test_the_page_has_every_panel_and_tells_a_new_installation_how_to_begin(brow
     assert f"worker_send: {entry.command}" in said
     assert "gunicorn" not in said
     assert "noeviction" in said
+
+
+def test_the_meter_of_redis_turns_at_the_share_that_is_set(make_app: MakeApp, redis_url: str) -> None:
+    client = connect(redis_url, timeout_s=2)
+    client.config_set("maxmemory", 1_000_000_000)
+    try:
+        page = Browser(make_app(redis_url=redis_url, monitoring_redis_memory_percent=55)).get(PAGE).text
+    finally:
+        client.config_set("maxmemory", 0)
+        client.close()
+    assert 'max="1000000000" high="550000000.0"' in page
 
 
 def test_a_panel_is_the_same_a_moment_later_unless_something_changed(browser: Browser) -> None:
