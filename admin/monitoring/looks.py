@@ -40,10 +40,10 @@ def time_of_day(iso: str) -> str:
 
 
 def clock_words(iso: str) -> str:
-    """A moment as a clock shows it, with its day unless that is today: "09:00", "Tue 1 Dec 09:00"; in UTC."""
+    """A moment as a clock shows it, with its day unless that is today: "09:00 UTC", "Tue 1 Dec 09:00 UTC"."""
     moment = _moment(iso).astimezone(UTC)
     same_day = moment.date() == datetime.now(UTC).date()
-    return f"{moment:%H:%M}" if same_day else f"{moment:%a} {moment.day} {moment:%b %H:%M}"
+    return f"{moment:%H:%M} UTC" if same_day else f"{moment:%a} {moment.day} {moment:%b %H:%M} UTC"
 
 
 def as_iso(moment: str | datetime) -> str:

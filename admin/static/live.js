@@ -24,6 +24,13 @@
   const exactText = (date) => isLocal
     ? `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${clockText(date)}`
     : `${date.toISOString().slice(0, 10)} ${clockText(date)}`;
+  function clockTimeText(date) { // as `clock_words` of the server
+    const zone = isLocal ? {} : { timeZone: "UTC" };
+    const day = (of) => of.toLocaleDateString("en-US", { ...zone, weekday: "short", day: "numeric", month: "short", year: "numeric" });
+    const [weekday, monthDay] = day(date).split(", "), [month, ofMonth] = monthDay.split(" ");
+    const [time, zoneWord] = clockText(date).split(" "), text = `${time.slice(0, 5)} ${zoneWord}`;
+    return day(date) === day(new Date(now())) ? text : `${weekday} ${ofMonth} ${month} ${text}`;
+  }
   function durationText(ms) {
     const s = Math.max(0, Math.floor(ms / 1000)), m = Math.floor(s / 60), h = Math.floor(m / 60), d = Math.floor(h / 24);
     if (s < 60) return `${s} s`;
@@ -37,9 +44,9 @@
     return ms > 0 ? `${durationText(ms)} ago` : `in ${durationText(-ms)}`;
   }
   function showTimes() {
-    for (const time of $$("time[data-relative], time[data-exact]")) {
+    for (const time of $$("time[data-relative], time[data-exact], time[data-clock-time]")) {
       const at = new Date(time.dateTime), exact = exactText(at);
-      const text = "exact" in time.dataset ? exact : agoText(at);
+      const text = "exact" in time.dataset ? exact : "clockTime" in time.dataset ? clockTimeText(at) : agoText(at);
       if (time.textContent !== text) time.textContent = text;
       if (time.title !== exact) time.title = exact;
     }

@@ -269,11 +269,21 @@ def test_the_clock_switches_to_local_time_and_remembers(person: Person, stage: S
     expect(clock).to_have_text(re.compile(r"^\d\d:\d\d:\d\d local$"))
 
 
+@pytest.mark.parametrize("context_options", [{"timezone_id": "Asia/Tokyo"}])
+def test_a_sends_own_time_goes_with_the_clock(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    scheduled = page.locator("[data-scheduled]")
+    expect(scheduled).to_contain_text("Fri 2 Jan 22:05 UTC")
+    page.locator("[data-clock]").click()
+    expect(scheduled).to_contain_text("Sat 3 Jan 07:05 local")
+
+
 @pytest.mark.parametrize("context_options", [{"java_script_enabled": False}])
 def test_without_scripts_the_page_is_whole_and_says_how_old_it_is(person: Person, stage: Stage) -> None:
     page = person.open(PATH)
     expect(word(page)).to_have_text("first")
     expect(live(page)).to_have_text(re.compile(r"^As of \d\d:\d\d:\d\d UTC$"))
+    expect(page.locator("[data-scheduled]")).to_contain_text("Fri 2 Jan 22:05 UTC")
     for name in ("[data-pause]", "[data-clock]", "[data-keys]", ".waiting"):
         expect(page.locator(name).filter(visible=True)).to_have_count(0)
     page.get_by_role("link", name="Overview").click()
