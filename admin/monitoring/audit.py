@@ -24,7 +24,7 @@ _LONGEST_WORD = 200
 _FIRST_YEAR, _LAST_YEAR = 2000, 2200
 _OPERATION = re.compile(r"operation ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _GROUP = re.compile(r"failure group ([0-9a-f]{12})")
-_COLUMNS = ("when", "operator", "role", "action", "target", "count", "reason", "result", "request", "account")
+_COLUMNS = ("when", "operator", "role", "action", "target", "count", "reason", "result", "request", "account", "filter")
 
 add_page("audit", tab="System")
 
@@ -111,7 +111,7 @@ def _all(only: AuditFilter) -> Iterator[AuditEntry]:
 def _cells(entry: AuditEntry) -> tuple[Cell, ...]:
     return (
         entry.at, entry.operator, entry.role, entry.action, entry.target, entry.count, entry.reason, entry.result,
-        entry.request_id, entry.shown_account or None,
+        entry.request_id, entry.shown_account or None, _filter_words(entry),
     )  # fmt: skip
 
 
@@ -150,11 +150,18 @@ def _before() -> int | None:
     return None if found is None else min(max(found, 0), _LARGEST_ID)
 
 
+def _filter_words(entry: AuditEntry) -> str | None:
+    """Which things an operation was planned for, in the words of its preview."""
+    words: str | None = ((entry.detail or {}).get("filter") or {}).get("words")
+    return words
+
+
 def _place_of(entry: AuditEntry, *, titles: Mapping[str, str]) -> tuple[str, str | None]:
     """What a deed was done to, in words, and the address of its page; the ids are in the file and in the address."""
     if found := _OPERATION.fullmatch(entry.target):
-        words = ((entry.detail or {}).get("filter") or {}).get("words")
-        return words or f"operation {found[1][:8]}", url_for("monitoring.operation_page", operation_id=found[1])
+        return _filter_words(entry) or f"operation {found[1][:8]}", url_for(
+            "monitoring.operation_page", operation_id=found[1]
+        )
     if found := _GROUP.fullmatch(entry.target):
         return f"failures “{titles[found[1]]}”", url_for("monitoring.failure_group", signature=found[1])
     return entry.target, None

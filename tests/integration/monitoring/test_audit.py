@@ -103,7 +103,8 @@ def test_a_query_that_makes_no_sense_is_no_error(browser: Browser, ledger: Ledge
 
 
 def test_the_file_has_what_the_filter_leaves_and_no_formula(browser: Browser, ledger: Ledger) -> None:
-    note(ledger, reason="=HYPERLINK(1)")
+    words = "all failed deliveries of send 7, to jane.doe@example.com"
+    note(ledger, reason="=HYPERLINK(1)", detail={"filter": {"words": words}})
     note(ledger, operator="robin", reason="told jane.doe@example.com")
     answer = browser.get(f"{PATH}.csv?operator=kim")
 
@@ -111,8 +112,20 @@ def test_the_file_has_what_the_filter_leaves_and_no_formula(browser: Browser, le
     assert f"audit-{TODAY}.csv" in answer.headers["Content-Disposition"]
     lines = list(csv.reader(io.StringIO(answer.text.removeprefix("\ufeff"))))
     assert lines[0][:4] == ["when", "operator", "role", "action"]
+    assert lines[0][-1] == "filter"
     assert [line[1:] for line in lines[1:]] == [
-        ["kim", "admin", "hold", "provider ches", "", "'=HYPERLINK(1)", "held", "r-1", ""]
+        [
+            "kim",
+            "admin",
+            "hold",
+            "provider ches",
+            "",
+            "'=HYPERLINK(1)",
+            "held",
+            "r-1",
+            "",
+            "all failed deliveries of send 7, to j***@e***.com",
+        ]
     ]
     assert "jane.doe" not in browser.get(f"{PATH}.csv").text
 
