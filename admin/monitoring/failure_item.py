@@ -1,11 +1,13 @@
 """`/admin/monitoring/failures/<delivery>`: everything that happened to one delivery, masked."""
 
+from datetime import UTC
 from http import HTTPStatus
 from uuid import UUID
 
 from flask import abort, flash, redirect, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
+from admin.errors import ProblemError
 from admin.extensions import services
 from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.frame import page, pages
@@ -13,8 +15,9 @@ from admin.monitoring.panels import add_page
 from admin.monitoring.reason import given_reason
 from shared.domain.ids import IdError, parse_delivery_id
 from shared.domain.states import DeliveryStatus
-from shared.ledger import audit, failures
+from shared.ledger import audit, failures, send_page
 from shared.ledger.failures import FailedDelivery
+from shared.ledger.send_page import ShownSend
 
 _OPEN_FAILURES = {DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED, DeliveryStatus.UNSURE}
 
@@ -57,7 +60,7 @@ def _item(delivery: str, *, is_revealed: bool = False) -> str:
     with services().reading.transaction() as connection:
         found = failures.find(connection, send_id, row_no)
         if found is None:
-            abort(HTTPStatus.NOT_FOUND)
+            raise _not_there(send_page.find(connection, send_id), row_no)
         events = failures.history(connection, send_id, row_no)
         cause = failures.causes(connection, [found.signature])[found.signature] if found.signature else None
     return page(
@@ -72,6 +75,17 @@ def _item(delivery: str, *, is_revealed: bool = False) -> str:
         error=found.error or "",
         can_requeue=_can_requeue(found),
     )
+
+
+def _not_there(send: ShownSend | None, row_no: int) -> ProblemError:
+    """A delivery that retention removed is told from one that never was."""
+    if send is None or send.forgotten_at is None or row_no > send.total:
+        return ProblemError(HTTPStatus.NOT_FOUND, "not-found", "There is no such delivery; the address may be cut.")
+    detail = (
+        f"This delivery was removed by retention on {send.forgotten_at.astimezone(UTC):%Y-%m-%d}, with all others of"
+        f" its send. The send and its totals stay: /admin/monitoring/sends/{send.id}"
+    )
+    return ProblemError(HTTPStatus.NOT_FOUND, "removed", detail)
 
 
 def _can_requeue(found: FailedDelivery) -> bool:

@@ -285,12 +285,20 @@ def test_a_send_whose_recipients_are_gone_keeps_its_totals(browser: Browser, led
     put_rows(ledger, send.id, range(1, 41), "sent")
     put_send(ledger, send.id, SendStatus.COMPLETED)
     with ledger.autocommit() as connection:
-        connection.execute('UPDATE send SET settled_counts = \'{"email": {"sent": 40}}\', forgotten_at = now()')
+        connection.execute(
+            "UPDATE send SET settled_counts = '{\"email\": {\"sent\": 40}}', forgotten_at = '2026-03-01 12:00Z'"
+        )
         connection.execute("DELETE FROM batch")
         connection.execute("DELETE FROM delivery")
     text = text_of(browser.get(address(send)))
     assert "Sent 40" in text
-    assert "The recipients were removed." in text
+    assert "The recipients were removed. Retention removed them on 2026-03-01;" in text
+    gone = browser.get(f"/admin/monitoring/failures/{delivery_id(send.id, 40)}")
+    assert gone.status_code == 404
+    assert "removed by retention on 2026-03-01" in text_of(gone)
+    never = browser.get(f"/admin/monitoring/failures/{delivery_id(send.id, 41)}")
+    assert never.status_code == 404
+    assert "removed" not in text_of(never)
 
 
 def test_what_was_discarded_has_a_pill_of_its_own(browser: Browser, ledger: Ledger) -> None:
