@@ -35,20 +35,20 @@ def sample(sources: Sources) -> Data:
 
 
 def _counted(by_minute: Mapping[int, Counts], count: Callable[[Counts], int]) -> Data:
-    """The last 60 full minutes and the running one; full hours are compared."""
-    running = count(by_minute.get(0, Counts()))
+    """The running minute and the 59 before it, in all and each; 60 full minutes are compared with the 60 before."""
+    points = [count(by_minute.get(ago, Counts())) for ago in range(_HOUR - 1, -1, -1)]
     full = sum(count(by_minute.get(ago, Counts())) for ago in range(1, _HOUR + 1))
     before = sum(count(by_minute.get(ago, Counts())) for ago in range(_HOUR + 1, 2 * _HOUR + 1))
     return {
-        "now": full + running,
-        "change": change(full or running, before),
-        "points": [count(by_minute.get(ago, Counts())) for ago in range(_HOUR - 1, -1, -1)],
+        "now": sum(points),
+        "change": change(full or sum(points), before),
+        "points": points,
     }
 
 
 def _failed(by_minute: Mapping[int, Counts], limits: Thresholds) -> Data:
     """`failed` and `dead_lettered` against all that reached an end at a provider."""
-    counts = summed(by_minute.get(ago, Counts()) for ago in range(_HOUR + 1))
+    counts = summed(by_minute.get(ago, Counts()) for ago in range(_HOUR))
     bad = counts.failed + counts.dead_lettered
     attempts = counts.sent + bad
     kind = "ok"
@@ -76,8 +76,8 @@ def _rate(by_minute: Mapping[int, Counts]) -> Data:
 
 def _times(took: list[Took]) -> Data:
     """Seconds from acceptance, or the send's own time, to the provider: half of them, and 95 %, took no longer."""
-    hour = _merged(each for each in took if each.ago <= _HOUR)
-    before = percentile(_merged(each for each in took if each.ago > _HOUR), 0.5)
+    hour = _merged(each for each in took if each.ago < _HOUR)
+    before = percentile(_merged(each for each in took if each.ago >= _HOUR), 0.5)
     by_minute = {ago: _merged(each for each in took if each.ago == ago) for ago in range(_HOUR)}
     return {
         "median": percentile(hour, 0.5),
