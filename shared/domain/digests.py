@@ -31,6 +31,7 @@ class LogEvent(IntEnum):
     RETENTION_PROGRESS = 3610
     RETENTION_DONE = 3611
     RETENTION_INTERRUPTED = 3612
+    RETENTION_LEFT_OUT = 3613
 
 
 class Severity(StrEnum):

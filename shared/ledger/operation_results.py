@@ -24,6 +24,7 @@ _NOTED = statement("select_operation_result")
 _TO_NOTE = statement("find_operations_to_note")
 _NOTE = statement("note_operation_result")
 _TO_EMPTY = statement("find_operations_to_empty")
+_IS_KEPT = statement("operation_is_kept")
 _REMOVE = statement("remove_operation_items")
 _EMPTIED = statement("end_emptying_operation")
 
@@ -56,9 +57,9 @@ def outcome(connection: Connection, id_: UUID) -> Outcome:
     return Outcome(noted["outcome"], datetime.fromisoformat(noted["at"]))
 
 
-def to_note(connection: Connection, *, limit: int) -> list[UUID]:
-    """Operations that ended a day ago and whose result is not written down, oldest first."""
-    return [row[0] for row in connection.execute(_TO_NOTE, {"limit": limit})]
+def to_note(connection: Connection, *, run: int, limit: int) -> list[UUID]:
+    """Operations that ended a day ago and whose result is not written down, in an order of this run's own."""
+    return [row[0] for row in connection.execute(_TO_NOTE, {"run": run, "limit": limit})]
 
 
 def note(connection: Connection, id_: UUID) -> None:
@@ -71,9 +72,15 @@ def note(connection: Connection, id_: UUID) -> None:
     connection.execute(_NOTE, {"id": id_, "result": Jsonb(result)})
 
 
-def to_empty(connection: Connection, *, days: int, limit: int) -> list[UUID]:
-    """Operations that ended so long ago, and nothing of what their items name is kept."""
-    return [row[0] for row in connection.execute(_TO_EMPTY, {"days": days, "limit": limit}, prepare=False)]
+def to_empty(connection: Connection, *, days: int, run: int, limit: int) -> list[UUID]:
+    """Operations that ended so long ago and have items, in an order of this run's own."""
+    return [row[0] for row in connection.execute(_TO_EMPTY, {"days": days, "run": run, "limit": limit})]
+
+
+def is_kept(connection: Connection, id_: UUID) -> bool:
+    """Whether anything that its items name is there."""
+    row = connection.execute(_IS_KEPT, {"id": id_}, prepare=False).fetchone()
+    return row is not None and bool(row[0])
 
 
 def remove_items(connection: Connection, id_: UUID, *, limit: int) -> int:

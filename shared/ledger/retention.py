@@ -21,6 +21,7 @@ _BEGIN = statement("begin_retention_run")
 _RESUME = statement("resume_retention_run")
 _NOTE = statement("note_retention")
 _SELECT = statement("select_retention_run")
+_LIMIT = statement("limit_retention_statements")
 _FIND_SENDS = statement("find_sends_to_forget")
 _LOCK_SEND = statement("lock_send_to_forget")
 _BEGIN_SEND = statement("begin_forgetting_send")
@@ -91,6 +92,11 @@ def take(connection: Connection, *, worker: str, every_s: float, silent_s: float
         return None
     resumed = connection.execute(_RESUME, {"id": row[0], "worker": worker, "silent_s": silent_s}).fetchone()
     return None if resumed is None else int(resumed[0])
+
+
+def limit_statements(connection: Connection, *, seconds: float) -> None:
+    """Have statements that take longer broken off, for the rest of this transaction."""
+    connection.execute(_LIMIT, {"milliseconds": str(round(seconds * 1000))})
 
 
 def note(

@@ -18,7 +18,7 @@ import psycopg
 from shared.domain.digests import LogEvent
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import operation_results, retention
-from shared.ledger.db import POSTGRES_AWAY, Connection
+from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN, Connection
 from shared.ledger.retention import OldSend
 from workers.middleware.runtime import Runtime
 
@@ -33,7 +33,9 @@ _FIRST_CHUNK, _LEAST_CHUNK, _MOST_CHUNK = 1_000, 100, 5_000
 _AIM_S = 0.1
 #: Seconds between two lines about progress.
 _SAY_S = 10.0
-_SENDS, _OPERATIONS = 100, 100
+_SENDS = 100
+#: Operations looked at in a run, more than people make in a day; seconds for a statement about one of them.
+_OPERATIONS, _PATIENCE_S = 1_000, 10.0
 
 
 class _TimeUp(Exception):  # noqa: N818  # the end of a turn, not a mistake
@@ -43,30 +45,33 @@ class _TimeUp(Exception):  # noqa: N818  # the end of a turn, not a mistake
 class Retention:
     """One turn of a day's run."""
 
-    def __init__(self, runtime: Runtime, run: int) -> None:
+    def __init__(self, runtime: Runtime, run: int, *, patience_s: float = _PATIENCE_S) -> None:
         self._runtime = runtime
         self._run = run
+        self._patience_s = patience_s
         self._until = time.monotonic() + _WORK_S
         self._said_at = time.monotonic()
         self._longest_ms = 0
         self._chunk = _FIRST_CHUNK
+        #: An operation took too long: the run is over when its turn is, and the rest is for tomorrow's.
+        self._left_out = False
 
     def work(self) -> None:
         """Work until nothing old is left or the turn is over."""
         settings = self._runtime.settings
         try:
-            self._note_operations()
             self._sends(settings.retention_days)
             self._notifications(settings.notification_retention_days)
-            self._operations(settings.retention_days)
             kinds = retention.kinds_by_age(
                 days=settings.retention_days, notification_days=settings.notification_retention_days
             )
             for kind, days in kinds.items():
                 self._by_age(kind, days)
+            self._operations(settings.retention_days)
         except _TimeUp:
-            self._note(rests=True)
-            return
+            if not self._left_out:
+                self._note(rests=True)
+                return
         except psycopg.Error as error:
             self._interrupted(error)
             raise
@@ -121,30 +126,36 @@ class Retention:
                     break
                 after, after_id = page.last_at, page.last_id
 
-    def _note_operations(self) -> None:
-        """Before anything is removed of what they took."""
-        while True:
-            with self._runtime.ledger.autocommit() as connection:
-                found = operation_results.to_note(connection, limit=_OPERATIONS)
-            for operation in found:
-                with self._turn() as (connection, _):
-                    operation_results.note(connection, operation)
-            if len(found) < _OPERATIONS:
-                return
-
     def _operations(self, days: int) -> None:
-        while True:
-            with self._runtime.ledger.autocommit() as connection:
-                found = operation_results.to_empty(connection, days=days, limit=_OPERATIONS)
-            for operation in found:
+        """Last, since one of them may be too large to be counted, and each by itself: it holds nothing else up."""
+        with self._runtime.ledger.autocommit() as connection:
+            to_note = operation_results.to_note(connection, run=self._run, limit=_OPERATIONS)
+        for operation in to_note:
+            with self._leaving_out(operation), self._turn(patience_s=self._patience_s) as (connection, _):
+                operation_results.note(connection, operation)
+        with self._runtime.ledger.autocommit() as connection:
+            to_empty = operation_results.to_empty(connection, days=days, run=self._run, limit=_OPERATIONS)
+        for operation in to_empty:
+            with self._leaving_out(operation):
                 self._empty(operation)
-            if len(found) < _OPERATIONS:
-                return
+
+    @contextmanager
+    def _leaving_out(self, operation: UUID) -> Iterator[None]:
+        """Pass over an operation that cannot be worked on in time; another run comes back to it."""
+        try:
+            yield
+        except (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable, *ROW_BROKEN) as error:
+            self._left_out = True
+            extra = {"event_id": LogEvent.RETENTION_LEFT_OUT.value, "error": type(error).__name__}
+            _log.warning("retention_left_out", extra={**extra, "operation": str(operation)})
 
     def _empty(self, operation: UUID) -> None:
+        with self._turn(patience_s=self._patience_s) as (connection, _):
+            if operation_results.is_kept(connection, operation):
+                return
         while True:
             limit = self._chunk
-            with self._turn() as (connection, removed):
+            with self._turn(patience_s=self._patience_s) as (connection, removed):
                 removed["operation_items"] = operation_results.remove_items(connection, operation, limit=limit)
                 if removed["operation_items"] == 0:
                     operation_results.end_emptying(connection, operation)
@@ -160,9 +171,10 @@ class Retention:
                 return
 
     @contextmanager
-    def _turn(self) -> Iterator[tuple[Connection, Counter[str]]]:
+    def _turn(self, *, patience_s: float | None = None) -> Iterator[tuple[Connection, Counter[str]]]:
         """
         One chunk in one transaction, which counts what it removes; then a rest as long as it took, and the next's size.
+        `patience_s`: a statement that takes longer is broken off.
 
         What was counted in memory would be lost with a process that is killed.
         """
@@ -171,6 +183,8 @@ class Retention:
         removed: Counter[str] = Counter()
         began = time.monotonic()
         with self._runtime.ledger.transaction() as connection:
+            if patience_s is not None:
+                retention.limit_statements(connection, seconds=patience_s)
             yield connection, removed
             so_far = retention.note(connection, self._run, removed=removed, longest_ms=self._longest_ms)
         took = time.monotonic() - began
@@ -203,12 +217,14 @@ class Retention:
             return  # the run shows without progress, and is gone on with
 
 
-def run_retention(runtime: Runtime, *, every_s: float = _DAY_S, silent_s: float = _SILENT_S) -> None:
-    """Begin a day's run or go on with one, where it is time."""
+def run_retention(
+    runtime: Runtime, *, every_s: float = _DAY_S, silent_s: float = _SILENT_S, patience_s: float = _PATIENCE_S
+) -> None:
+    """Begin a day's run or go on with one, where it is time; `patience_s` for a statement about an operation."""
     with runtime.ledger.transaction() as connection:
         run = retention.take(connection, worker=runtime.lease.name, every_s=every_s, silent_s=silent_s)
     if run is not None:
-        Retention(runtime, run).work()
+        Retention(runtime, run, patience_s=patience_s).work()
 
 
 def register(broker: Broker, runtime: Runtime) -> None:

@@ -140,33 +140,36 @@ GROUP BY 1 ORDER BY 2 DESC, 1
 SELECT result FROM operation WHERE id = %(id)s AND result IS NOT NULL
 
 -- name: find_operations_to_note
--- Operations that ended a day ago, when nearly all of what they took is settled, without a result that is written down.
+-- Operations that ended a day ago, when nearly all of what they took is settled, without a result that is written down;
+-- in another order each run, so that one that cannot be counted is not always before the others.
 SELECT id FROM operation
 WHERE ended_at < now() - interval '1 day' AND result IS NULL
-ORDER BY ended_at, id LIMIT %(limit)s
+ORDER BY md5(id::text || %(run)s::text) LIMIT %(limit)s
 
 -- name: note_operation_result
 -- What came of it is written down. Guard: it is over, and this is the first time.
 UPDATE operation SET result = %(result)s WHERE id = %(id)s AND ended_at IS NOT NULL AND result IS NULL
 
 -- name: find_operations_to_empty
--- Operations whose items can go: ended long ago, with a result that is written down, and with no item whose delivery or
--- notification is kept: its page shows the operation in its history. Found by key, whatever the planner believes.
-SELECT o.id FROM operation o
-WHERE o.ended_at < now() - %(days)s * interval '1 day' AND o.result IS NOT NULL AND o.emptied_at IS NULL
-  AND NOT EXISTS (
-      SELECT 1 FROM operation_item i
-      CROSS JOIN LATERAL (
-          SELECT 1 FROM delivery WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no OFFSET 0
-      ) AS d
-      WHERE i.operation_id = o.id
-  )
-  AND NOT EXISTS (
-      SELECT 1 FROM operation_notification i
-      CROSS JOIN LATERAL (SELECT 1 FROM notification WHERE notification.id = i.notification_id OFFSET 0) AS n
-      WHERE i.operation_id = o.id
-  )
-ORDER BY o.ended_at, o.id LIMIT %(limit)s
+-- Operations whose items may go: ended long ago, with a result that is written down; in another order each run.
+SELECT id FROM operation
+WHERE ended_at < now() - %(days)s * interval '1 day' AND result IS NOT NULL AND emptied_at IS NULL
+ORDER BY md5(id::text || %(run)s::text) LIMIT %(limit)s
+
+-- name: operation_is_kept
+-- Whether a delivery or notification of one of its items is kept: its page shows the operation in its history. Found by
+-- key, whatever the planner believes.
+SELECT EXISTS (
+    SELECT 1 FROM operation_item i
+    CROSS JOIN LATERAL (
+        SELECT 1 FROM delivery WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no OFFSET 0
+    ) AS d
+    WHERE i.operation_id = %(id)s
+) OR EXISTS (
+    SELECT 1 FROM operation_notification i
+    CROSS JOIN LATERAL (SELECT 1 FROM notification WHERE notification.id = i.notification_id OFFSET 0) AS n
+    WHERE i.operation_id = %(id)s
+)
 
 -- name: remove_operation_items
 -- Some of its items. Guard: its result is written down.

@@ -14,6 +14,10 @@ UPDATE retention_run SET worker = %(worker)s, progress_at = now(), error = NULL
 WHERE id = %(id)s AND ended_at IS NULL AND progress_at < now() - %(silent_s)s * interval '1 second'
 RETURNING id
 
+-- name: limit_retention_statements
+-- What takes longer is broken off, in this transaction alone.
+SELECT set_config('statement_timeout', %(milliseconds)s, true)
+
 -- name: note_retention
 -- What it removed so far, added up over its pieces, and its longest chunk.
 UPDATE retention_run r

@@ -421,6 +421,32 @@ def test_an_operation_keeps_its_result_and_not_its_items(ledger: Ledger, worker:
     assert clean(worker).removed == {}
 
 
+def test_an_operation_that_cannot_be_worked_on_holds_nothing_else_up(
+    ledger: Ledger, worker: InProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    send = make_send(ledger, count=3, status=SendStatus.SENDING)
+    put_rows(ledger, send.id, [1, 2, 3], "failed", attempts=1)
+    worker.tick()
+    stuck, free = (plan(ledger, FailureFilter(ids=((send.id, row),))) for row in (1, 2))
+    finish(ledger)
+    put_rows(ledger, send.id, [1, 2], "sent")
+    worker.tick()
+    ended(ledger, "31 days")
+    make_old(ledger, send)
+    with ledger.transaction() as other:
+        other.execute("SELECT 1 FROM operation WHERE id = %s FOR UPDATE", [stuck.id])
+        run_retention(worker.runtime, patience_s=2.0)
+        with ledger.autocommit() as connection:
+            run = retention.newest(connection)
+    assert run is not None
+    assert run.ended_at is not None
+    assert run.removed == {"sends": 1, "batches": 1, "deliveries": 3, "attempts": 3, "operation_items": 1}
+    assert [operation(ledger, made.id).emptied_at is None for made in (stuck, free)] == [True, False]
+    (line,) = [record.__dict__ for record in caplog.records if record.message == "retention_left_out"]
+    assert (line["event_id"], line["operation"]) == (3613, str(stuck.id))
+    assert clean(worker).removed == {"operation_items": 1}
+
+
 def ended(ledger: Ledger, ago: str) -> None:
     with ledger.autocommit() as connection:
         connection.execute("UPDATE operation SET ended_at = now() - %s::interval", [ago])
