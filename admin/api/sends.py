@@ -29,7 +29,7 @@ from admin.extensions import services
 from shared.domain.books import Reason
 from shared.domain.ids import IdError, parse_send_id
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
-from shared.ledger import batches, sends
+from shared.ledger import batches, cancelling, sends
 from shared.ledger.db import Connection
 from shared.recovery.waits import Waits
 
@@ -176,14 +176,21 @@ def pause_send(send_id: str) -> BaseModel:
     "POST", "/sends/{send_id}/resume", summary="Let a send go on", answer=SendView, problems=(401, 403, 404, 409, 503)
 )
 def resume_send(send_id: str) -> BaseModel:
-    """Let a held send go on where it was: at its time if that is still to come, else now."""
-    view = _hold_or_go_on(
-        send_id,
-        lambda connection, tenant_id, send: sends.resume(connection, tenant_id=tenant_id, send_id=send),
-        over="is over; it cannot go on",
-    )
+    """
+    Let a held send go on where it was: at its time if that is still to come, else now.
+
+    Refused while one of our operators is cancelling it.
+    """
+    view = _hold_or_go_on(send_id, _resume, over="is over; it cannot go on")
     enqueue_ingest(services(), view.id)
     return view
+
+
+def _resume(connection: Connection, tenant_id: int, send_id: UUID) -> bool:
+    done = sends.resume(connection, tenant_id=tenant_id, send_id=send_id)
+    if not done and cancelling.is_asked(connection, send_id):
+        raise _conflict(_found(connection, tenant_id, send_id), "is being cancelled by an operator; it cannot go on")
+    return done
 
 
 def _hold_or_go_on(send_id: str, act: Callable[[Connection, int, UUID], bool], *, over: str) -> SendView:

@@ -15,6 +15,7 @@ from shared.ledger.queries import statement
 
 _BEGIN = statement("begin_cancel")
 _UNDO = statement("undo_cancel")
+_IS_ASKED = statement("is_being_cancelled")
 _FINISH = statement("finish_cancels")
 
 
@@ -32,6 +33,11 @@ def undo(connection: Connection, send_id: UUID) -> SendStatus | None:
     """Let it be as it was before; what it is now, None when it is not being cancelled (any more)."""
     row = connection.execute(_UNDO, {"send_id": send_id}).fetchone()
     return None if row is None else SendStatus(row[0])
+
+
+def is_asked(connection: Connection, send_id: UUID) -> bool:
+    """Whether it is to be cancelled, and that can still be undone."""
+    return connection.execute(_IS_ASKED, {"send_id": send_id}).fetchone() is not None
 
 
 def finish(connection: Connection, *, limit: int, undo_s: float = UNDO_S) -> list[UUID]:

@@ -168,7 +168,7 @@ def pause(connection: Connection, *, tenant_id: int, send_id: UUID, reason: str,
 
 
 def resume(connection: Connection, *, tenant_id: int, send_id: UUID) -> bool:
-    """Let a held send go on where it was; False when it was not held."""
+    """Let a held send go on where it was; False when it was not held, or is being cancelled (`cancelling`)."""
     return connection.execute(_RESUME, {"tenant_id": tenant_id, "send_id": send_id}).fetchone() is not None
 
 

@@ -26,6 +26,10 @@ SET status = CASE WHEN paused_at < cancel_asked_at THEN 'paused' WHEN started_at
 WHERE id = %(send_id)s AND status = 'paused' AND paused_at <= cancel_asked_at
 RETURNING status
 
+-- name: is_being_cancelled
+-- Whether an operator cancels it, which can still be undone.
+SELECT 1 FROM send WHERE id = %(send_id)s AND status = 'paused' AND paused_at <= cancel_asked_at
+
 -- name: finish_cancels
 -- Those whose time to undo it is over. Guard: paused since they were to be cancelled, or before; a pause that came later
 -- is another.

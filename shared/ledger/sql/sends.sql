@@ -62,13 +62,14 @@ WHERE id = %(send_id)s AND tenant_id = %(tenant_id)s AND status IN ('pending', '
 RETURNING id;
 
 -- name: resume_send
--- A paused send returns to where it belongs; `resumed_at` starts the poison guard's count anew. Whoever resumes one that
--- is being cancelled takes that back.
+-- A paused send returns to where it belongs; `resumed_at` starts the poison guard's count anew. Guard: no
+-- operator is cancelling it, which `undo_cancel` alone takes back.
 UPDATE send
 SET status = CASE WHEN started_at IS NOT NULL THEN 'sending' WHEN send_at > now() THEN 'scheduled' ELSE 'queued' END,
     queued_at = coalesce(queued_at, now()), paused_at = NULL, pause_reason = NULL, paused_by = NULL,
     resumed_at = now(), cancel_asked_at = NULL, cancel_asked_by = NULL
 WHERE id = %(send_id)s AND tenant_id = %(tenant_id)s AND status = 'paused'
+  AND (cancel_asked_at IS NULL OR paused_at > cancel_asked_at)
 RETURNING id;
 
 -- name: select_delivery_page

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from shared.ledger import sends
+from shared.ledger import cancelling, sends
 from shared.ledger.db import Ledger
 from tests.integration.api.conftest import Api, email, faults
 from tests.support.waiting import wait_until
@@ -276,6 +276,19 @@ def test_a_tenant_is_told_why_an_operator_paused_its_send_and_not_who(api: Api, 
     shown = api.get(f"/sends/{send}")
     assert shown.get_json()["pause_reason"] == "wrong list"
     assert "Kim" not in shown.text
+
+
+def test_a_tenant_cannot_resume_what_an_operator_is_cancelling(api: Api, ledger: Ledger) -> None:
+    send = submitted(api)
+    with ledger.transaction() as connection:
+        assert cancelling.begin(connection, UUID(send), operator="Kim Wu", reason="wrong list")
+    refused = api.post(f"/sends/{send}/resume")
+    assert refused.status_code == 409
+    assert "is being cancelled by an operator" in refused.get_json()["detail"]
+    with ledger.transaction() as connection:
+        assert cancelling.undo(connection, UUID(send)) is not None
+    put(ledger, send, "status = 'paused', paused_at = now(), cancel_asked_at = now() - interval '1 hour'")
+    assert api.post(f"/sends/{send}/resume").get_json()["status"] == "queued"
 
 
 def test_another_tenants_send_does_not_exist_for_anybody_else(api: Api, other: Api) -> None:
