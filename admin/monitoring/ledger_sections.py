@@ -2,18 +2,22 @@
 
 import json
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 
 from admin.monitoring import flow
 from admin.monitoring.snapshot import Data, Section, Sources, add_section, iso
+from shared.accounts import credential_of, provider_name
 from shared.coordination import keys
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.health_facts import FAILURE_WINDOW_S
 from shared.domain.states import Channel, Mode
 from shared.jobs import queue_for
-from shared.ledger import minutes, pauses, providers, system
+from shared.ledger import audit, minutes, pauses, providers, system
+from shared.ledger.overview import LaneWork
 from shared.recovery.passes import KINDS
+from shared.settings import Settings
 
 #: Minutes over which failures are counted, and those that are "now".
 _FAILURE_MINUTES, _NOW_MINUTES = FAILURE_WINDOW_S // 60, 3
@@ -27,7 +31,7 @@ def sample_work(sources: Sources) -> Data:
     """What is due, which queues and providers people stopped, and what each provider last took and refused."""
     lanes = sources.once(flow.look).work.lanes
     with sources.connection() as connection:
-        released_at = system.released_at(connection)
+        releases = system.releases(connection)
         paused = pauses.paused(connection)
         states = {(state.provider, state.credential): state for state in providers.states(connection)}
         holds = {(hold.provider, hold.credential): hold for hold in providers.holds(connection)}
@@ -40,7 +44,7 @@ def sample_work(sources: Sources) -> Data:
                 "lane": lane.lane.value,
                 "mode": lane.mode.value,
                 "due": lane.due,
-                "oldest_due_at": iso(_since(lane.oldest_due_at, released_at)),
+                "oldest_due_at": iso(_since(lane, releases, sources.settings)),
             }
             for lane in lanes
             if lane.due
@@ -174,9 +178,16 @@ def sample_postgres(sources: Sources) -> Data:
     }
 
 
-def _since(oldest_at: datetime | None, released_at: datetime | None) -> datetime | None:
-    """Since when work could go: not before somebody let it."""
-    return max(oldest_at, released_at) if oldest_at and released_at else oldest_at
+def _since(lane: LaneWork, releases: Mapping[str, datetime], settings: Settings) -> datetime | None:
+    """Since when a lane's oldest work could go: not before somebody let go of its queue and its provider."""
+    if lane.oldest_due_at is None:
+        return None
+    name = provider_name(settings, lane.channel, lane.mode)
+    keepers = (
+        audit.queue_target(queue_for(lane.channel, lane.lane).value),
+        audit.provider_target(name, credential_of(settings, name)),
+    )
+    return max([lane.oldest_due_at, *(releases[keeper] for keeper in keepers if keeper in releases)])
 
 
 def _seconds(started: datetime | None, ended: datetime | None) -> float | None:

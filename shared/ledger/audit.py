@@ -73,6 +73,16 @@ def caused_by(*, role: str | None, request_id: str | None, session: UUID | None 
         _origin.reset(token)
 
 
+def provider_target(provider: str, credential: str) -> str:
+    """An account of a provider, as what a deed was done to."""
+    return f"provider {provider}:{credential}"
+
+
+def queue_target(queue: str) -> str:
+    """A queue, as what a deed was done to."""
+    return f"queue {queue}"
+
+
 def record(
     connection: Connection,
     *,

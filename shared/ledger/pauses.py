@@ -33,9 +33,8 @@ def pause(connection: Connection, queue: str, *, operator: str, reason: str) -> 
     reason = mask_text(reason)
     done = connection.execute(_PAUSE, {"queue": queue, "operator": operator, "reason": reason}).fetchone() is not None
     result = "paused" if done else "was paused already"
-    audit.record(
-        connection, operator=operator, action="pause queue", target=f"queue {queue}", reason=reason, result=result
-    )
+    target = audit.queue_target(queue)
+    audit.record(connection, operator=operator, action="pause queue", target=target, reason=reason, result=result)
     return done
 
 
@@ -43,7 +42,6 @@ def resume(connection: Connection, queue: str, *, operator: str, reason: str | N
     """End a pause, audited; False where there was none."""
     done = connection.execute(_RESUME, {"queue": queue}).fetchone() is not None
     result = "resumed" if done else "was not paused"
-    audit.record(
-        connection, operator=operator, action="resume queue", target=f"queue {queue}", reason=reason, result=result
-    )
+    target = audit.queue_target(queue)
+    audit.record(connection, operator=operator, action="resume queue", target=target, reason=reason, result=result)
     return done

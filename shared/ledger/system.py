@@ -8,7 +8,7 @@ from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 from shared.ledger.recovery import Pass
 
-_RELEASED = statement("select_released_at")
+_RELEASES = statement("select_releases")
 _HEALTH = statement("select_ledger_health")
 _RECOVERY = statement("select_recovery_state")
 _SUMS = statement("sum_recoveries")
@@ -63,10 +63,9 @@ class ProviderError:
     detail: str | None
 
 
-def released_at(connection: Connection) -> datetime | None:
-    """When an operator last let go of a provider or a queue; None: not within the hour."""
-    row = connection.execute(_RELEASED).fetchone()
-    return None if row is None else row[0]
+def releases(connection: Connection) -> dict[str, datetime]:
+    """When operators last let go of a provider or a queue within the hour, by the audit's target."""
+    return dict(connection.execute(_RELEASES).fetchall())
 
 
 def ledger_health(connection: Connection) -> LedgerHealth:

@@ -127,5 +127,5 @@ def _audit(
     reason: str | None,
     result: str,
 ) -> None:
-    target = f"provider {provider}:{credential}"
+    target = audit.provider_target(provider, credential)
     audit.record(connection, operator=operator, action=action, target=target, reason=reason, result=result)

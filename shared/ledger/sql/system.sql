@@ -1,6 +1,10 @@
--- name: select_released_at
--- When an operator last released a provider or resumed a queue, within the hour: what waited counts its age from then.
-SELECT max(at) FROM audit WHERE at > now() - interval '1 hour' AND action IN ('release', 'resume queue')
+-- name: select_releases
+-- When operators last let go of each provider and each queue, within the hour: what waited counts its age from then.
+-- Letting go of what nobody held changes nothing.
+SELECT target, max(at) FROM audit
+WHERE at > now() - interval '1 hour'
+  AND (action = 'release' AND result = 'released' OR action = 'resume queue' AND result = 'resumed')
+GROUP BY target
 
 -- name: select_ledger_health
 -- The server's clock, version, connections and the schema's version. Caller: the pages' snapshot.

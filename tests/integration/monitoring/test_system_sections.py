@@ -1,7 +1,7 @@
 """What the snapshot says of the machinery, against the stores themselves."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +18,7 @@ from shared.domain.states import Lane, Mode, SendStatus
 from shared.jobs import JobName, Jobs, QueueName, make_broker
 from shared.ledger import pauses, providers
 from shared.ledger.db import Ledger
+from shared.recovery.holds import Holds
 from shared.recovery.reconciler import Reconciler
 from shared.settings import Settings, load
 from tests.integration.api.conftest import app, make_app
@@ -106,6 +107,33 @@ def test_age_counts_from_a_release_and_not_from_before_it(look: Any, ledger: Led
     with ledger.transaction() as connection:
         connection.execute("UPDATE audit SET at = at - interval '6 minutes'")
     assert "NothingMoving" in rules()
+
+
+def test_letting_go_of_something_leaves_the_age_of_other_work(
+    look: Any, ledger: Ledger, app: Flask, link: RedisLink
+) -> None:
+    for lane in (Lane.BULK, Lane.SINGLE):
+        make_send(ledger, lane=lane, status=SendStatus.SENDING, age="2 hours")
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '2 hours'")
+        for queue in ("email_bulk", "sms"):
+            pauses.pause(connection, queue, operator="kim", reason="a trial")
+            pauses.resume(connection, queue, operator="kim")
+        pauses.resume(connection, "email", operator="kim")  # which nobody had paused
+
+    def old() -> set[str]:
+        begun = datetime.now(UTC) - timedelta(hours=1)
+        due = data(look(), "work")["due"]
+        return {row["queue"] for row in due if datetime.fromisoformat(row["oldest_due_at"]) < begun}
+
+    assert old() == {"email"}
+    holds = Holds(ledger.transaction, link, installed(app).settings)
+    holds.hold("smtp", "another", operator="kim", reason="a trial")
+    holds.release("smtp", "another", operator="kim")
+    assert old() == {"email"}
+    holds.hold("sandbox", "sandbox", operator="kim", reason="a trial")
+    holds.release("sandbox", "sandbox", operator="kim")
+    assert old() == set()
 
 
 def test_a_queue_is_told_of_with_its_messages_its_workers_and_since_when_it_has_none(
