@@ -1,6 +1,10 @@
-"""Which operator paused a send stands beside the reason, so that its tenant can be told the reason alone."""
+"""
+Which operator paused a send stands beside the reason, so that its tenant can be told the reason alone.
 
-import sqlalchemy as sa
+The column is committed before the rows are gone through: until then nobody could read a send. Broken off between the two,
+the migration runs again.
+"""
+
 from alembic import op
 
 revision = "0018_pre_paused_by"
@@ -12,14 +16,15 @@ depends_on = None
 _SPLIT = """
     UPDATE send SET paused_by = a.operator, pause_reason = a.reason
     FROM audit a
-    WHERE send.status = 'paused' AND a.target = 'send ' || send.id AND a.action = 'pause send'
+    WHERE send.status = 'paused' AND send.paused_by IS NULL AND a.target = 'send ' || send.id AND a.action = 'pause send'
       AND send.pause_reason = a.operator || ': ' || a.reason
 """
 
 
 def upgrade() -> None:
-    op.add_column("send", sa.Column("paused_by", sa.Text(), nullable=True))
-    op.execute(_SPLIT)
+    op.execute("ALTER TABLE send ADD COLUMN IF NOT EXISTS paused_by text")
+    with op.get_context().autocommit_block():
+        op.execute(_SPLIT)
 
 
 def downgrade() -> None:

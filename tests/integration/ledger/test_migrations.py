@@ -80,10 +80,31 @@ def test_a_pause_from_before_is_told_apart_into_who_and_why(empty_database_url: 
             " VALUES ('Kim: Wu', 'pause send', %s, 'wrong list', 'done')",
             [f"send {send_id}"],
         )
+    with psycopg.connect(empty_database_url) as holder:  # where the rows cannot be gone through, the column is there
+        holder.execute("LOCK TABLE audit")
+        with pytest.raises(sqlalchemy.exc.OperationalError):
+            upgrade(empty_database_url)
+        assert holder.execute("SELECT paused_by FROM send").fetchall() == [(None,), (None,)]
     upgrade(empty_database_url)
     with psycopg.connect(empty_database_url) as connection:
         rows = {row[0]: row[1:] for row in connection.execute("SELECT id, paused_by, pause_reason FROM send")}
     assert rows == {send_id: ("Kim: Wu", "wrong list"), other_id: (None, "Kim: typed by the tenant")}
+
+
+def test_indexes_of_notifications_are_built_beside_readers_and_a_run_that_was_broken_off_runs_again(
+    empty_database_url: str, database_url: str
+) -> None:
+    config = alembic_config(empty_database_url)
+    command.upgrade(config, "0014_pre_audit_account")
+    with psycopg.connect(empty_database_url) as reader:
+        reader.execute("SELECT 1 FROM notification")
+        with pytest.raises(sqlalchemy.exc.OperationalError):  # only the last step cannot be done beside a reader
+            command.upgrade(config, "0015_pre_notification_history")
+        assert reader.execute("SELECT to_regclass('ix_notification_finding')").fetchone() != (None,)
+    command.upgrade(config, "0015_pre_notification_history")
+    command.stamp(config, "0014_pre_audit_account")  # as if killed before the version was written down
+    upgrade(empty_database_url)
+    assert shape(empty_database_url) == shape(database_url)
 
 
 def test_processes_that_migrate_an_empty_database_at_the_same_time_all_succeed(empty_database_url: str) -> None:
