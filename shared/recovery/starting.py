@@ -13,7 +13,7 @@ from shared.domain.states import Channel, Lane, SendEventKind
 from shared.jobs import Jobs, queue_for
 from shared.ledger import chains, pauses, send_events
 from shared.ledger.chains import ChainKey, ChainState, DueSend
-from shared.ledger.db import Ledger
+from shared.ledger.db import ROW_BROKEN, Ledger
 from shared.recovery.waits import Waits
 from shared.settings import Settings
 
@@ -132,25 +132,38 @@ class ChainStarter:
         """
         Start the chains of a page; those started, and whether Redis took all their messages.
 
-        They are written down in one commit: after an outage a hundred thousand single sends wait, and a commit for each
-        would keep this thread for minutes. The rest, when Redis goes away, is found missing like any lost message.
+        The rest, when Redis goes away, is found missing like any lost message.
         """
-        written: list[tuple[_Missing, UUID]] = []
-        if not missing:
-            return [], True
-        with self.ledger.transaction() as connection:
-            for each in missing:
-                token = uuid4()
-                if chains.put(connection, each.key, token=token, old_token=each.old_token):
-                    written.append((each, token))
-            rebuilt = [each.key.send_id for each, _ in written if each.old_token is not None]
-            send_events.note_all(connection, rebuilt, SendEventKind.MESSAGE_LOST)
         started: list[Started] = []
-        for each, token in written:
+        for each, token in self._write(missing):
             if not _enqueue(self.jobs, each.key, lane=each.lane, token=token):
                 return started, False
             started.append(Started(each.key, each.lane, rebuilt=each.old_token is not None))
         return started, True
+
+    def _write(self, missing: list[_Missing]) -> list[tuple[_Missing, UUID]]:
+        """
+        Write chains down in one commit, after a fault one by one; those that are ours to enqueue, with their tokens.
+
+        After an outage a hundred thousand single sends wait, and a commit for each would keep this thread for minutes.
+        """
+        if not missing:
+            return []
+        written: list[tuple[_Missing, UUID]] = []
+        try:
+            with self.ledger.transaction() as connection:
+                for each in missing:
+                    token = uuid4()
+                    if chains.put(connection, each.key, token=token, old_token=each.old_token):
+                        written.append((each, token))
+                rebuilt = [each.key.send_id for each, _ in written if each.old_token is not None]
+                send_events.note_all(connection, rebuilt, SendEventKind.MESSAGE_LOST)
+        except ROW_BROKEN:
+            if len(missing) > 1:
+                return [pair for each in missing for pair in self._write([each])]
+            _log.exception("chain_not_started", extra={"send_id": str(missing[0].key.send_id)})
+            return []
+        return written
 
     def _missing(self, item: DueSend, states: list[ChainState], there: set[str]) -> list[_Missing]:
         live = {

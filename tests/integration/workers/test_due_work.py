@@ -106,6 +106,16 @@ def test_a_chain_whose_message_is_lost_is_started_again(ledger: Ledger, worker: 
     assert counts(ledger, send.id) == {"sent": 60}
 
 
+def test_a_chain_that_cannot_be_written_down_keeps_no_other_from_starting(ledger: Ledger, worker: InProcess) -> None:
+    broken, whole = (make_send(ledger, count=2, status=SENDING) for _ in range(2))
+    with ledger.autocommit() as connection:  # as if a row broke a rule of the ledger
+        connection.execute(f"ALTER TABLE chain ADD CHECK (send_id <> '{broken.id}')")
+    worker.tick()
+    assert scalar(ledger, "SELECT array_agg(send_id) FROM chain") == [whole.id]
+    worker.work_off()
+    assert [counts(ledger, send.id) for send in (broken, whole)] == [{"owed": 2}, {"sent": 2}]
+
+
 def test_a_chain_whose_message_the_transport_set_aside_is_started_again(ledger: Ledger, worker: InProcess) -> None:
     # As an older release does with an actor or an argument it does not know.
     send = make_send(ledger, count=2, status=SENDING)
