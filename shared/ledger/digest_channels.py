@@ -135,6 +135,11 @@ def update(connection: Connection, channel_id: int, *, setup: Setup, wishes: Wis
         connection.execute(_PUT_SECRET, {"channel_id": channel_id, "secret": Jsonb(setup.secret)})
 
 
+def lock(connection: Connection, channel_id: int) -> None:
+    """Have dispatch leave a channel alone until the transaction ends; before anything else that is done to it."""
+    connection.execute(_LOCK, {"id": channel_id})
+
+
 def enable(connection: Connection, channel_id: int, *, enabled: bool) -> bool:
     """Switch a channel on or off; False where it was so already."""
     return connection.execute(_ENABLE, {"id": channel_id, "enabled": enabled}).fetchone() is not None
@@ -142,7 +147,7 @@ def enable(connection: Connection, channel_id: int, *, enabled: bool) -> bool:
 
 def remove(connection: Connection, channel_id: int, *, chunk: int = 10_000) -> None:
     """Remove a channel with all that was told on it, inside a transaction."""
-    connection.execute(_LOCK, {"id": channel_id})
+    lock(connection, channel_id)
     while connection.execute(_REMOVE_NOTIFICATIONS, {"id": channel_id, "limit": chunk}).rowcount:
         pass
     connection.execute(_REMOVE_DIGESTS, {"id": channel_id})

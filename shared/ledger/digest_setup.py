@@ -103,7 +103,8 @@ def add(
 
 
 def change(connection: Connection, channel: DigestChannel, *, setup: Setup, wishes: Wishes, operator: str) -> None:
-    """Change a channel; what came before the change is found by its filter as it was."""
+    """Change a channel, inside a transaction; what came before the change is found by its filter as it was."""
+    digest_channels.lock(connection, channel.id)  # first, as dispatch does
     notifications.detect(connection, channel.id)
     digest_channels.update(connection, channel.id, setup=setup, wishes=wishes)
     changed = {name: value for name, value in asdict(wishes).items() if value != getattr(channel, name)}

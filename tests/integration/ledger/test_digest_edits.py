@@ -1,0 +1,53 @@
+"""A channel that is changed while events come in and dispatch is at it: nothing is lost, nobody locks another out."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from shared.domain.digest_channels import Setup
+from shared.domain.digests import Severity
+from shared.ledger import digest_channels, digest_setup, notifications
+from shared.ledger.db import Ledger
+from shared.ledger.digest_channels import Wishes
+from tests.support.digests import make_channel, post, statuses
+from tests.support.ledger_rows import scalar
+from tests.support.waiting import wait_until
+
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def edit(ledger: Ledger, severity: Severity = Severity.CRITICAL) -> None:
+    with ledger.transaction() as connection:
+        channel = digest_channels.find(connection, "ops")
+        assert channel is not None
+        digest_setup.change(connection, channel, setup=Setup({}), wishes=Wishes(min_severity=severity), operator="kim")
+
+
+def start_edit(ledger: Ledger, pool: ThreadPoolExecutor) -> Future[None]:
+    """An edit that has come as far as it can."""
+    edited = pool.submit(edit, ledger)
+    wait_until(lambda: edited.done() or scalar(ledger, _WAITING), what="the edit to wait")
+    return edited
+
+
+def detect(ledger: Ledger, channel: int) -> None:
+    with ledger.transaction() as connection:
+        notifications.detect(connection, channel)
+
+
+def test_an_edit_and_a_dispatch_do_not_lock_each_other_out(ledger: Ledger, pool: ThreadPoolExecutor) -> None:
+    channel = make_channel(ledger, "https://example.com/x")
+    post(ledger, "a")
+    with ledger.transaction() as connection:
+        assert digest_channels.take(connection, channel) is not None
+        edited = start_edit(ledger, pool)
+        notifications.detect(connection, channel)
+    edited.result()
+    assert statuses(ledger) == {"a": "pending"}
