@@ -16,7 +16,7 @@ from shared.domain.digest_channels import (
     read_setup,
 )
 from shared.domain.digests import ChannelType, Severity
-from shared.ledger import audit, digest_channels, digest_runs, notifications
+from shared.ledger import audit, digest_channels, digest_runs, events, notifications
 from shared.ledger.db import Connection
 from shared.ledger.digest_channels import DigestChannel, Wishes
 
@@ -105,6 +105,7 @@ def add(
 def change(connection: Connection, channel: DigestChannel, *, setup: Setup, wishes: Wishes, operator: str) -> None:
     """Change a channel, inside a transaction; what came before the change is found by its filter as it was."""
     digest_channels.lock(connection, channel.id)  # first, as dispatch does
+    events.wait_for_events(connection, channel.tenant_id)
     notifications.detect(connection, channel.id)
     digest_channels.update(connection, channel.id, setup=setup, wishes=wishes)
     changed = {name: value for name, value in asdict(wishes).items() if value != getattr(channel, name)}

@@ -10,6 +10,8 @@ from shared.domain.digests import Severity
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
+_SHARE = statement("share_tenant_events")
+_WAIT = statement("wait_for_events")
 _STORE = statement("store_events")
 _PUT = statement("put_findings")
 _LOCK_SOURCE = statement("lock_finding_source")
@@ -65,10 +67,11 @@ class Finding:
 
 def store_events(connection: Connection, tenant_id: int, events: Sequence[NewEvent]) -> dict[str, str]:
     """
-    Store events whose dedup keys differ.
+    Store events whose dedup keys differ, inside a transaction.
 
     Returns: by dedup key `new`, `raised` for one known as less severe, or `known`.
     """
+    connection.execute(_SHARE, {"tenant_id": tenant_id})
     rows = connection.execute(
         _STORE,
         {
@@ -84,6 +87,11 @@ def store_events(connection: Connection, tenant_id: int, events: Sequence[NewEve
     )
     changed = {key: "new" if is_new else "raised" for key, is_new in rows}
     return {event.dedup_key: changed.get(event.dedup_key, "known") for event in events}
+
+
+def wait_for_events(connection: Connection, tenant_id: int) -> None:
+    """Have every event that is being handed in in sight, and others wait until the transaction ends."""
+    connection.execute(_WAIT, {"tenant_id": tenant_id})
 
 
 def put_findings(connection: Connection, tenant_id: int, findings: Sequence[NewFinding]) -> int:

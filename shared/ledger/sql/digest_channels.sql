@@ -14,13 +14,14 @@ ON CONFLICT (channel_id) DO UPDATE SET secret = digest_channel_secret.secret || 
 
 -- name: update_digest_channel
 -- A person changes a channel, which is then looked at anew: a wait or refusal was another set-up's. With another filter
--- events from now on count, and findings that are so, whenever they became so.
+-- events from now on count, and findings that are so, whenever they became so. Guard: `wait_for_events` was asked in this
+-- transaction, so that each event is received either before, and found by the filter as it was, or after.
 UPDATE digest_channel
 SET config = config || %(config)s, kinds = %(kinds)s, min_severity = %(min_severity)s,
     retry_base_delay_ms = %(retry_base_delay_ms)s, max_delivery_attempts = %(max_delivery_attempts)s,
     retention_days = %(retention_days)s, wait_until = NULL, not_configured = NULL, not_configured_at = NULL,
     events_from = CASE WHEN (kinds, min_severity) IS DISTINCT FROM (%(kinds)s::text[], %(min_severity)s)
-                       THEN now() ELSE events_from END,
+                       THEN statement_timestamp() ELSE events_from END,
     detected_at = CASE WHEN (kinds, min_severity) IS DISTINCT FROM (%(kinds)s::text[], %(min_severity)s)
                        THEN NULL ELSE detected_at END
 WHERE id = %(id)s

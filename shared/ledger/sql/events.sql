@@ -1,16 +1,28 @@
+-- name: share_tenant_events
+-- Whoever hands events in, in any number: a change of a channel waits for them (`wait_for_events`).
+-- Guard: taken before `store_events`, and held to the end of the transaction.
+SELECT pg_advisory_xact_lock_shared(hashtextextended('tidings events', %(tenant_id)s))
+
+-- name: wait_for_events
+-- A channel's filter changes: events that are being handed in are in sight from here on, and others wait.
+-- Guard: as above.
+SELECT pg_advisory_xact_lock(hashtextextended('tidings events', %(tenant_id)s))
+
 -- name: store_events
--- Events handed in, each told once by its dedup key. One that is known already changes only where it is more severe
+-- Events handed in, each told once by its dedup key. They are received now and not when their transaction began: one
+-- that waited for a change of a channel comes after it. One that is known already changes only where it is more severe
 -- now: channels that did not want to hear of it look at it again. In order of their keys, so that two requests with
 -- the same ones wait for each other instead of locking each other out. `severities` is their order.
-INSERT INTO event AS e (tenant_id, dedup_key, kind, subject, severity, details, finding_key)
-SELECT %(tenant_id)s, given.dedup_key, given.kind, given.subject, given.severity, given.details::jsonb, given.finding_key
+INSERT INTO event AS e (tenant_id, dedup_key, kind, subject, severity, details, finding_key, received_at)
+SELECT %(tenant_id)s, given.dedup_key, given.kind, given.subject, given.severity, given.details::jsonb, given.finding_key,
+       statement_timestamp()
 FROM unnest(%(dedup_keys)s::text[], %(kinds)s::text[], %(subjects)s::text[], %(given_severities)s::text[],
             %(details)s::text[], %(finding_keys)s::text[])
      AS given (dedup_key, kind, subject, severity, details, finding_key)
 ORDER BY given.dedup_key
 ON CONFLICT (tenant_id, dedup_key) DO UPDATE
 SET kind = excluded.kind, subject = excluded.subject, severity = excluded.severity, details = excluded.details,
-    finding_key = excluded.finding_key, received_at = now()
+    finding_key = excluded.finding_key, received_at = excluded.received_at
 WHERE array_position(%(severities)s::text[], excluded.severity) > array_position(%(severities)s::text[], e.severity)
 RETURNING e.dedup_key, (e.xmax = 0) AS is_new
 

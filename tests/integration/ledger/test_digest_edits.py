@@ -7,10 +7,10 @@ import pytest
 
 from shared.domain.digest_channels import Setup
 from shared.domain.digests import Severity
-from shared.ledger import digest_channels, digest_setup, notifications
-from shared.ledger.db import Ledger
+from shared.ledger import digest_channels, digest_setup, events, notifications
+from shared.ledger.db import Connection, Ledger
 from shared.ledger.digest_channels import Wishes
-from tests.support.digests import make_channel, post, statuses
+from tests.support.digests import event, make_channel, post, statuses
 from tests.support.ledger_rows import scalar
 from tests.support.waiting import wait_until
 
@@ -28,6 +28,12 @@ def edit(ledger: Ledger, severity: Severity = Severity.CRITICAL) -> None:
         channel = digest_channels.find(connection, "ops")
         assert channel is not None
         digest_setup.change(connection, channel, setup=Setup({}), wishes=Wishes(min_severity=severity), operator="kim")
+
+
+def tenant_of(connection: Connection) -> int:
+    found = digest_channels.find(connection, "ops")
+    assert found is not None
+    return found.tenant_id
 
 
 def start_edit(ledger: Ledger, pool: ThreadPoolExecutor) -> Future[None]:
@@ -51,3 +57,37 @@ def test_an_edit_and_a_dispatch_do_not_lock_each_other_out(ledger: Ledger, pool:
         notifications.detect(connection, channel)
     edited.result()
     assert statuses(ledger) == {"a": "pending"}
+
+
+def test_an_event_that_is_being_handed_in_is_found_by_the_filter_as_it_was(
+    ledger: Ledger, pool: ThreadPoolExecutor
+) -> None:
+    channel = make_channel(ledger, "https://example.com/x")
+    with ledger.transaction() as connection:
+        events.store_events(connection, tenant_of(connection), [event("a", severity=Severity.LOW)])
+        edited = start_edit(ledger, pool)
+        assert not edited.done()
+    edited.result()
+    detect(ledger, channel)
+    assert statuses(ledger) == {"a": "pending"}
+
+
+def test_an_event_whose_request_began_before_a_change_and_came_after_it_is_found(ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/x", min_severity=Severity.CRITICAL)
+    with ledger.transaction() as connection:
+        tenant = tenant_of(connection)
+        edit(ledger, Severity.LOW)
+        events.store_events(connection, tenant, [event("a", severity=Severity.LOW)])
+    detect(ledger, channel)
+    assert statuses(ledger) == {"a": "pending"}
+
+
+def test_what_came_before_a_change_is_not_told_by_the_new_filter(ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/x", min_severity=Severity.CRITICAL)
+    with ledger.transaction() as connection:  # the change begins, and an event comes before it takes hold
+        found = digest_channels.find(connection, "ops")
+        assert found is not None
+        post(ledger, event("a", severity=Severity.LOW))
+        digest_setup.change(connection, found, setup=Setup({}), wishes=Wishes(), operator="kim")
+    detect(ledger, channel)
+    assert statuses(ledger) == {}
