@@ -843,6 +843,7 @@ class Finding(Base):
         CheckConstraint("active = (inactive_at IS NULL)", name="inactive_at"),
         Index("ix_finding_active", "tenant_id", "changed_at", postgresql_where=text("active")),
         Index("ix_finding_source", "tenant_id", "source", postgresql_where=text("active")),
+        Index("ix_finding_active_dedup_key", "tenant_id", "dedup_key", postgresql_where=text("active")),
         Index("ix_finding_inactive_at", "inactive_at", postgresql_where=text("inactive_at IS NOT NULL")),
     )
 

@@ -132,8 +132,8 @@ SELECT id, coalesce(retention_days, %(days)s) FROM digest_channel ORDER BY id
 
 -- name: remove_notifications
 -- Looks at a page of those that became final long ago and removes all but those that an active finding is behind: its
--- row is the memory that it was told. Never what is still to be told. A page full of what stays hides nothing: the
--- next begins after it.
+-- row is the memory that it was told, also of another one of its dedup key. Never what is still to be told. A page full
+-- of what stays hides nothing: the next begins after it.
 WITH page AS (
     SELECT n.id, n.final_at, n.finding_key, c.tenant_id
     FROM notification n JOIN digest_channel c ON c.id = n.channel_id
@@ -145,6 +145,9 @@ WITH page AS (
     WHERE n.id = page.id AND n.status IN ('sent', 'suppressed', 'dead_lettered') AND n.final_at = page.final_at
       AND NOT EXISTS (
           SELECT 1 FROM finding f WHERE f.tenant_id = page.tenant_id AND f.key = page.finding_key AND f.active
+      )
+      AND NOT EXISTS (
+          SELECT 1 FROM finding f WHERE f.tenant_id = page.tenant_id AND f.dedup_key = n.dedup_key AND f.active
       )
     RETURNING 1
 )
