@@ -6,11 +6,22 @@ Page modules import `pages` and put their routes on it; `admin.app` imports them
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Response, current_app, jsonify, make_response, redirect, render_template, request, url_for
+from flask import (
+    Blueprint,
+    Response,
+    current_app,
+    g,
+    jsonify,
+    make_response,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
@@ -121,6 +132,12 @@ def panel_address(panel: str) -> str:
     return "/admin/monitoring/system"
 
 
+@pages.before_app_request
+def note_asked() -> None:
+    """Keep the moment at which a page was asked for: whatever it reads for itself is at least that new."""
+    g.asked_at = datetime.now(UTC)
+
+
 @pages.app_context_processor
 def surroundings() -> dict[str, object]:
     """What the frame's templates use."""
@@ -131,6 +148,7 @@ def surroundings() -> dict[str, object]:
         "current_tab": current_tab,
         "panel_address": panel_address,
         "places": places,
+        "asked_at": g.get("asked_at"),
     }
 
 

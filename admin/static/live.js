@@ -8,6 +8,7 @@
   const $ = (selector, within = document) => within.querySelector(selector);
   const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
   const body = document.body, page = body.dataset.page, isLive = page !== undefined;
+  const hasPanels = $("main .panel[data-panel]") !== null; // without, only the verdict and the tabs are kept up to date
   const kept = {
     get(name) { try { return localStorage.getItem(`tidings.${name}`); } catch { return null; } },
     set(name, value) { try { localStorage.setItem(`tidings.${name}`, value); } catch { /* private window: not remembered */ } },
@@ -238,6 +239,7 @@
       : isStale ? ["stale", `Stale since ${clockText(new Date(seenAt + skewMs))}`]
       : ledgerAwaySince ? ["stale", `Stale since ${clockText(new Date(ledgerAwaySince))}`] // what is fetched is as old
       : isPaused ? ["paused", `Paused · ${age}`]
+      : !hasPanels ? ["loaded", `Loaded at ${clockText(new Date(Date.parse(body.dataset.now)))}`]
       : isHearing ? ["live", `Live · ${age}`]
       : ["polling", `Every ${Math.round(everyMs / 1000)} s · ${age}`];
     live.className = `live is-${kind}`;

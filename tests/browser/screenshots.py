@@ -76,7 +76,7 @@ def look(page: Page, base: str, name: str, path: str, colours: Any, size: dict[s
     page.set_viewport_size(size)  # type: ignore[arg-type]
     page.emulate_media(color_scheme=colours, reduced_motion="reduce")
     page.goto(f"{base}{path}", wait_until="load")
-    page.locator(".live.is-live").or_(page.locator(".live.is-polling")).wait_for()
+    page.locator(".live:is(.is-live, .is-polling, .is-loaded)").wait_for()
     page.screenshot(path=FOLDER / f"{name}.png")
 
 

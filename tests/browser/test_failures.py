@@ -58,6 +58,18 @@ def test_some_are_ticked_and_discarded(browser_person: Person, site_ledger: Ledg
     assert scalar(site_ledger, "SELECT array_agg(row_no ORDER BY row_no) FROM operation_item") == [1, 4]
 
 
+def test_a_list_is_not_called_live_and_is_read_again_when_asked(browser_person: Person, site_ledger: Ledger) -> None:
+    make_failures(site_ledger, count=2)
+    page = browser_person.open(f"{PATH}/list")
+    rows, loaded = page.get_by_role("checkbox", name=re.compile("@")), re.compile(r"^Loaded at \d\d:\d\d:\d\d UTC$")
+    expect(page.locator("[data-live]")).to_have_text(loaded)
+    expect(rows).to_have_count(2)
+    make_failures(site_ledger, count=1)
+    page.get_by_role("link", name="look again").click()
+    expect(rows).to_have_count(3)
+    expect(page.locator("[data-live]")).to_have_text(loaded)
+
+
 def test_a_recipient_is_found_and_the_address_is_in_no_address_bar(browser_person: Person, site_ledger: Ledger) -> None:
     make_failures(site_ledger, addresses=["jane.doe@example.com"])
     page = browser_person.open("/admin/monitoring/failures")
