@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from uuid import UUID
 
-from flask import abort, flash, redirect, url_for
+from flask import abort, flash, redirect, request, url_for
 from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import services
@@ -18,7 +18,7 @@ from shared.ledger import operation_results, operations
 from shared.ledger.operation_results import Outcome
 from shared.ledger.operations import Operation
 
-_LISTED = 100
+PAGE_SIZE = 50
 #: Items above which what became of them is only counted when somebody asks: it is a look at each.
 _COUNTED_UNASKED = 5_000
 _FAILURES = frozenset({"failed", "dead_lettered", "unsure"})
@@ -114,10 +114,18 @@ add_page("operations", tab="Failures")
 @pages.get("/operations")
 @reads
 def operation_list() -> str:
-    """The newest operations."""
+    """Operations, newest first, page by page."""
+    before = request.args.get("before", type=UUID)
     with services().reading.transaction() as connection:
-        found = operations.newest(connection, limit=_LISTED)
-    return page("operations", "monitoring/operations.html", found=found, states=_STATES)
+        found = operations.newest(connection, limit=PAGE_SIZE + 1, before=before)
+    return page(
+        "operations",
+        "monitoring/operations.html",
+        found=found[:PAGE_SIZE],
+        states=_STATES,
+        older=found[PAGE_SIZE - 1].id if len(found) > PAGE_SIZE else None,
+        is_first=before is None,
+    )
 
 
 @pages.get("/operations/<uuid:operation_id>")

@@ -260,9 +260,10 @@ def find(connection: Connection, id_: UUID) -> Operation | None:
     return None if row is None else _operation(row)
 
 
-def newest(connection: Connection, *, limit: int) -> list[Operation]:
-    """Operations, newest first."""
-    return [_operation(row) for row in connection.execute(_SELECT_NEWEST, {"limit": limit})]
+def newest(connection: Connection, *, limit: int, before: UUID | None = None) -> list[Operation]:
+    """Operations, newest first; `before` is the last one of the page before."""
+    parameters = {"limit": limit, "before": before}
+    return [_operation(row) for row in connection.execute(_SELECT_NEWEST, parameters)]
 
 
 def _operation(row: tuple[Any, ...]) -> Operation:

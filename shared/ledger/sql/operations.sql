@@ -98,10 +98,13 @@ SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, a
 FROM operation WHERE id = %(id)s
 
 -- name: select_operations
--- The newest operations.
+-- Operations, newest first; with a cursor those before that one.
 SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total, done, skipped,
        created_at, started_at, ended_at, why, emptied_at
-FROM operation ORDER BY created_at DESC, id LIMIT %(limit)s
+FROM operation
+WHERE %(before)s::uuid IS NULL
+   OR (created_at, id) < (SELECT last.created_at, last.id FROM operation AS last WHERE last.id = %(before)s)
+ORDER BY created_at DESC, id DESC LIMIT %(limit)s
 
 -- name: operation_skips
 -- Why items of an operation were skipped.

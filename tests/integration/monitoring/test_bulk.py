@@ -311,6 +311,25 @@ def test_a_reader_may_look_and_not_do(app: Flask, browser: Browser, ledger: Ledg
         assert operations.newest(connection, limit=1)[0].status == "scheduled"
 
 
+def test_operations_are_listed_page_by_page_each_once(browser: Browser, ledger: Ledger) -> None:
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO operation (id, kind, status, operator, filter, as_of, run_at, total, created_at, ended_at)"
+            " SELECT gen_random_uuid(), 'requeue', 'done', 'kim', '{\"words\": \"these\"}', now(), now(), 0,"
+            " date_trunc('day', now()) - n / 40 * interval '1 hour', now() FROM generate_series(1, 120) AS n"
+        )
+        ids = [str(id_) for (id_,) in connection.execute("SELECT id FROM operation ORDER BY created_at DESC, id DESC")]
+    seen: list[str] = []
+    path: str | None = POST
+    while path:
+        page = browser.get(path).text
+        seen += re.findall(r'<th scope="row"><a href="/admin/monitoring/operations/([^"]+)"', page)
+        older = re.search(r'rel="next" href="([^"]+)"', page)
+        path = older[1] if older else None
+    assert seen == ids
+    assert browser.get(f"{POST}?before=nonsense").status_code == 200
+
+
 def test_an_operation_nobody_planned_is_not_found(browser: Browser) -> None:
     path = "/admin/monitoring/operations/01a2163a-6f0e-7b32-8c1d-0a5b1c2d3e4f"
     assert browser.get(path).status_code == 404
