@@ -91,10 +91,21 @@ def _no_moment() -> ProblemError:
 
 def _check(kind: OperationKind, total: int, *, reason: str, form: MultiDict[str, str]) -> None:
     """Raises what undoes the plan: whoever asked saw another number, or did not say what is needed."""
-    shown = form.get("shown", "")
-    if not shown.isdigit() or total > int(shown):
-        raise RefusedError("There are more by now than the preview showed: look again.")
+    check_shown(total, form)
     if kind.needs_reason(total) and not reason:
         raise RefusedError("Say why: the reason is kept with the operation.")
+    check_typed(total, form)
+
+
+def check_shown(total: int, form: MultiDict[str, str]) -> None:
+    """Raises: RefusedError where the form was made for fewer than `total`."""
+    shown = form.get("shown", "")
+    if not (shown.isascii() and shown.isdigit()) or total > int(shown):
+        raise RefusedError("There are more by now than the preview showed: look again.")
+
+
+def check_typed(total: int, form: MultiDict[str, str]) -> None:
+    """Raises: RefusedError where there are so many that the number shown is to be typed, and it was not."""
+    shown = form.get("shown", "")
     if total > TYPED_ABOVE and form.get("typed", "").replace(",", "").strip() != shown:
         raise RefusedError(f"Type the number {shown} to confirm that you mean that many.")

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from uuid import UUID
 
 import redis
-from flask import flash, redirect
+from flask import flash, redirect, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from admin.errors import ProblemError
 from admin.extensions import services
+from admin.monitoring import confirming
 from admin.monitoring.access import acts, operator
+from admin.monitoring.confirming import RefusedError
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import add_page
 from admin.monitoring.reason import given_reason
@@ -18,6 +20,7 @@ from admin.monitoring.send_state import may_do
 from admin.monitoring.sends import find_send, read_send
 from admin.monitoring.snapshot_cache import outdate
 from shared.domain.progress import paused_words
+from shared.domain.requeue import TYPED_ABOVE
 from shared.domain.states import SendStatus
 from shared.ledger import audit, cancelling, send_page, sends
 from shared.ledger.db import Connection
@@ -48,6 +51,7 @@ def ask_send(send_id: str, action: str) -> str:
         send=send,
         action=action,
         is_possible=action in may_do(send),
+        is_typed=action == "cancel" and send.remaining > TYPED_ABOVE,
         paused=paused_words(send.paused_by, send.pause_reason),
     )
 
@@ -62,6 +66,13 @@ def change_send(send_id: str, action: str) -> AnyResponse:
     if action != "resume" and not reason:
         flash("Say why: everybody who looks at the send will read it.", "error")
         return redirect(f"{_page_of(send)}/{action}")
+    if action == "cancel" and action in may_do(send):
+        try:
+            confirming.check_shown(send.remaining, request.form)
+            confirming.check_typed(send.remaining, request.form)
+        except RefusedError as refused:
+            flash(str(refused), "error")
+            return redirect(f"{_page_of(send)}/{action}")
     with services().ledger.transaction() as connection:
         done = _change(connection, send, action, reason)
         result = ("planned" if action == "cancel" else "done") if done else f"the send was {send.status.value}"

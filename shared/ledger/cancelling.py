@@ -44,6 +44,13 @@ def finish(connection: Connection, *, limit: int, undo_s: float = UNDO_S) -> lis
     """Cancel those whose time to undo it is over, inside a transaction; in the audit for whoever asked for it."""
     rows = connection.execute(_FINISH, {"undo_s": undo_s, "limit": limit}).fetchall()
     for send_id, operator in rows:
-        target = send_page.target(send_id)
-        audit.record(connection, operator=operator, action="cancel send done", target=target, result="cancelled")
+        send = send_page.find(connection, send_id)
+        audit.record(
+            connection,
+            operator=operator,
+            action="cancel send done",
+            target=send_page.target(send_id),
+            count=send.remaining if send else None,
+            result="cancelled",
+        )
     return [send_id for send_id, _ in rows]

@@ -67,6 +67,11 @@ class ShownSend(ListedSend):
         """Deliveries accepted, over all channels."""
         return sum(self.accepted.values())
 
+    @property
+    def remaining(self) -> int:
+        """Deliveries that would still be sent: calls in flight and what is being proved are not among them."""
+        return self.summed("waiting", "retrying")
+
     def summed(self, *names: str) -> int:
         """The sum of some parts of the books over all channels."""
         return sum(getattr(books, name) for books in self.books.values() for name in names)

@@ -172,7 +172,7 @@ def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
     assert send_status(ledger, mixed.id) == "sending"
     assert scalar(ledger, "SELECT paused_by FROM send") is None
     assert "Cancel 22 deliveries" in text_of(browser.get(address(mixed, "/cancel")))
-    browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
+    browser.post(address(mixed, "/cancel"), {"reason": "wrong list", "shown": "22"})
     with ledger.transaction() as connection:
         assert cancelling.finish(connection, limit=10, undo_s=0) == [mixed.id]
     assert send_status(ledger, mixed.id) == "cancelled"
@@ -184,7 +184,7 @@ def test_pausing_resuming_and_cancelling_are_done_with_a_reason_and_kept(
         ("pause send", "kim", "wrong list", 23, "done"),
         ("resume send", "kim", None, 23, "done"),
         ("cancel send", "kim", "wrong list", 23, "planned"),
-        ("cancel send done", "kim", None, None, "cancelled"),
+        ("cancel send done", "kim", None, 22, "cancelled"),
         ("pause send", "kim", "again", 23, "the send was cancelled"),
     ]
     assert "kim: cancel send" in late
@@ -222,7 +222,7 @@ def test_an_address_in_a_reason_is_masked_before_it_is_kept(ledger: Ledger, mixe
 def test_a_cancel_stops_at_once_and_is_undone_within_ten_seconds(
     browser: Browser, ledger: Ledger, mixed: MadeSend
 ) -> None:
-    shown = text_of(browser.post(address(mixed, "/cancel"), {"reason": "wrong list"}, follow=True))
+    shown = text_of(browser.post(address(mixed, "/cancel"), {"reason": "wrong list", "shown": "22"}, follow=True))
     assert "The send is stopped, and cancelled for good in 10 seconds." in shown
     assert re.search(r"Nothing of it is sent. Cancelled for good in \d+ s Undo", shown)
     assert "Cancel what remains" not in shown
@@ -242,11 +242,32 @@ def test_a_cancel_stops_at_once_and_is_undone_within_ten_seconds(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("count", "form", "said"),
+    [
+        (1_001, {"shown": "1001"}, "Type the number 1001"),
+        (1_001, {"shown": "1001", "typed": "100"}, "Type the number 1001"),
+        (1_001, {"shown": "1000", "typed": "1000"}, "There are more by now"),
+        (1_001, {}, "There are more by now"),
+        (1_001, {"shown": "1001", "typed": "1,001"}, None),
+        (1_000, {"shown": "1000"}, None),
+    ],
+)
+def test_a_cancel_of_more_than_a_thousand_is_typed_and_of_no_more_than_shown(
+    browser: Browser, ledger: Ledger, count: int, form: dict[str, str], said: str | None
+) -> None:
+    send = make_send(ledger, count=count, status=SENDING)
+    assert (f"Type {count} to confirm" in text_of(browser.get(address(send, "/cancel")))) is (count > 1_000)
+    answer = browser.post(address(send, "/cancel"), {"reason": "wrong list", **form}, follow=True)
+    assert (said or "The send is stopped") in text_of(answer)
+    assert send_status(ledger, send.id) == ("sending" if said else "paused")
+
+
 def test_an_undone_cancel_leaves_a_paused_send_paused_for_its_reason(
     browser: Browser, ledger: Ledger, mixed: MadeSend
 ) -> None:
     browser.post(address(mixed, "/pause"), {"reason": "the number is wrong"})
-    browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
+    browser.post(address(mixed, "/cancel"), {"reason": "wrong list", "shown": "22"})
     browser.post(address(mixed, "/cancel/undo"))
     assert send_status(ledger, mixed.id) == "paused"
     assert "the number is wrong" in scalar(ledger, "SELECT pause_reason FROM send")
@@ -257,7 +278,7 @@ def test_an_undone_cancel_leaves_a_paused_send_paused_for_its_reason(
 def test_a_send_that_goes_on_after_all_is_not_cancelled_by_a_later_pause(
     browser: Browser, ledger: Ledger, mixed: MadeSend
 ) -> None:
-    browser.post(address(mixed, "/cancel"), {"reason": "wrong list"})
+    browser.post(address(mixed, "/cancel"), {"reason": "wrong list", "shown": "22"})
     with ledger.autocommit() as connection:  # as a release before this one resumes it and pauses it again
         connection.execute("UPDATE send SET paused_at = clock_timestamp()")
         assert cancelling.finish(connection, limit=10, undo_s=0) == []
