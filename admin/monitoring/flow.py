@@ -49,6 +49,11 @@ class Flow:
         """What keeps the due work of a lane back on purpose."""
         return held_back_by(self.reasons.get(way), queue_paused=queue_for(way[1], lane).value in self.paused)
 
+    def lanes_going(self, way: Way) -> list[LaneWork]:
+        """The lanes of which nothing is kept back."""
+        lanes = [lane for lane in self.work.lanes if (lane.mode, lane.channel) == way]
+        return [lane for lane in lanes if self.held_back(way, lane.lane) is None]
+
 
 def past_minutes(sources: Sources) -> list[Minute]:
     """What happened in the last two hours."""
@@ -75,11 +80,13 @@ def look_at(services: Services, send_id: UUID) -> tuple[Flow, OpenSend] | None:
         if not work.sends:
             return None
         send = work.sends[0]
-        beside = {
-            channel: overview.owed_beside(connection, send_id=send_id, channel=channel, mode=send.mode, mine=part.owed)
-            for channel, part in send.parts.items()
-        }
         paused = frozenset(pauses.paused(connection))
+        beside = {}
+        for channel, part in send.parts.items():
+            lanes = [lane for lane in Lane if queue_for(channel, lane).value not in paused]
+            beside[channel] = overview.owed_beside(
+                connection, send_id=send_id, channel=channel, mode=send.mode, mine=part.owed, lanes=lanes
+            )
         past = minutes.last(connection, minutes=SUSTAINED_MINUTES)
     waits = Waits(services.link, services.settings)
     reasons = {(send.mode, channel): waits.shown(channel, send.mode) for channel in send.parts}
@@ -97,7 +104,7 @@ def sample_channels(sources: Sources) -> Data:
 def _channel_row(flow: Flow, way: Way, sources: Sources) -> Data:
     mode, channel = way
     lanes = [lane for lane in flow.work.lanes if (lane.mode, lane.channel) == way]
-    going = [lane for lane in lanes if flow.held_back(way, lane.lane) is None]
+    going = flow.lanes_going(way)
     held = [(flow.held_back(way, lane.lane), lane.due) for lane in lanes]
     due = sum(lane.due for lane in going)
     kept: dict[HeldBack, int] = {}
@@ -105,10 +112,11 @@ def _channel_row(flow: Flow, way: Way, sources: Sources) -> Data:
         if why and count:
             kept[why] = kept.get(why, 0) + count
     rate = flow.settled_per_minute(way)
+    only_kept = bool(kept) and not due
     left = time_left(
-        ahead=due + sum(kept.values()) + sum(lane.in_hand for lane in lanes),
+        ahead=(sum(kept.values()) if only_kept else due) + sum(lane.in_hand for lane in lanes),
         per_minute=rate,
-        held_back=HELD_WORDS[next(iter(kept))] if kept and not due else None,
+        held_back=HELD_WORDS[next(iter(kept))] if only_kept else None,
     )
     name = provider_name(sources.settings, channel, mode)
     word, kind = _provider_word(flow, way, sources)
@@ -222,6 +230,8 @@ def send_time_left(flow: Flow, send: OpenSend) -> TimeLeft:
         return TimeLeft(None, "paused")
     if send.place == "scheduled":
         return TimeLeft(None, "not begun")
+    if standing(flow, send).without_worker:
+        return TimeLeft(None, "no worker")
     all_left = [_part_left(flow, send, channel) for channel in send.parts]
     unknown = [left for left in all_left if left.seconds is None]
     return unknown[0] if unknown else max(all_left, key=lambda left: left.seconds or 0)
@@ -247,9 +257,13 @@ def _ahead(flow: Flow, send: OpenSend, channel: Channel) -> int:
     others = [
         other.parts[channel].owed
         for other in flow.work.sends
-        if other is not send and other.place == "going" and other.mode is send.mode and channel in other.parts
+        if other is not send
+        and other.place == "going"
+        and other.mode is send.mode
+        and channel in other.parts
+        and flow.held_back(way, other.lane) is None
     ]
-    lanes: list[LaneWork] = [lane for lane in flow.work.lanes if (lane.mode, lane.channel) == way]
+    lanes = flow.lanes_going(way)
     # What is not among the sends read in full owes less than any of them.
     rest = max(0, sum(lane.due + lane.later + lane.in_hand for lane in lanes) - part.owed - sum(others))
     return ahead_of(part.owed, others, rest=rest)
@@ -257,7 +271,7 @@ def _ahead(flow: Flow, send: OpenSend, channel: Channel) -> int:
 
 def _share(flow: Flow, send: OpenSend) -> float | None:
     """Its part of its channels' pace: those that go take turns."""
-    if send.place != "going":
+    if send.place != "going" or standing(flow, send).without_worker:
         return None
     total = 0.0
     for channel, part in send.parts.items():
@@ -266,9 +280,7 @@ def _share(flow: Flow, send: OpenSend) -> float | None:
         rate = flow.settled_per_minute((send.mode, channel))
         if rate is None:
             return None
-        taking_turns = sum(
-            lane.sends_going for lane in flow.work.lanes if (lane.mode, lane.channel) == (send.mode, channel)
-        )
+        taking_turns = sum(lane.sends_going for lane in flow.lanes_going((send.mode, channel)))
         total += rate / max(1, taking_turns)
     return total
 

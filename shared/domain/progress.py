@@ -57,6 +57,13 @@ class Standing:
     next_at: datetime | None = None
     paused: str | None = None
 
+    @property
+    def without_worker(self) -> bool:
+        """Whether nobody is at what may go, and has not been for longer than taking it up takes."""
+        if self.place != "going" or (self.due and self.held_back) or not self.due + self.in_hand:
+            return False
+        return not self.at_work and self.idle_s > _PATIENCE_S
+
 
 def doing(send: Standing) -> Doing:
     """Say what a send is doing."""
@@ -68,9 +75,9 @@ def doing(send: Standing) -> Doing:
         return Doing("queue paused", "warn")
     if send.due and send.held_back:
         return Doing("waiting for provider", "warn", HELD_WORDS[send.held_back])
+    if send.without_worker:
+        return Doing("waiting for a worker", "warn")
     if send.due + send.in_hand:
-        if not send.at_work and send.idle_s > _PATIENCE_S:
-            return Doing("waiting for a worker", "warn")
         return Doing("sending", "busy")
     if send.later * 10 >= send.accepted:
         return Doing("trying again", "warn", f"{send.later:,} not taken yet", send.next_at)

@@ -1,6 +1,6 @@
 """What the Overview reads: what is owed by channel and lane, and the sends in progress; sums over the batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -110,9 +110,17 @@ def sums(connection: Connection, sends: Sequence[OpenSend]) -> dict[tuple[UUID, 
     }
 
 
-def owed_beside(connection: Connection, *, send_id: UUID, channel: Channel, mode: Mode, mine: int) -> int:
-    """How many deliveries of other sends leave until this one's `mine` have, where a channel's sends take turns."""
-    parameters = {"send_id": send_id, "channel": channel.value, "mode": mode.value, "mine": mine}
+def owed_beside(
+    connection: Connection, *, send_id: UUID, channel: Channel, mode: Mode, mine: int, lanes: Collection[Lane]
+) -> int:
+    """How many deliveries of other sends of these lanes leave until this one's `mine` have, where sends take turns."""
+    parameters = {
+        "send_id": send_id,
+        "channel": channel.value,
+        "mode": mode.value,
+        "mine": mine,
+        "lanes": [lane.value for lane in lanes],
+    }
     row = connection.execute(_RIVALS, parameters).fetchone()
     return 0 if row is None else int(row[0])
 

@@ -89,6 +89,7 @@ GROUP BY send_id, channel
 
 -- name: select_rivals
 -- A send's page: how many deliveries leave until the last of `mine` has, where the sends of a channel take turns.
+-- `lanes` are those of which nothing is kept back.
 SELECT coalesce(sum(least(per.owed, %(mine)s::bigint)), 0)::bigint
 FROM (
     SELECT b.send_id, sum(b.owed + b.retrying + b.sending) AS owed
@@ -97,4 +98,4 @@ FROM (
     GROUP BY b.send_id
 ) AS per
 JOIN send s ON s.id = per.send_id
-WHERE s.status = 'sending' AND s.mode = %(mode)s
+WHERE s.status = 'sending' AND s.mode = %(mode)s AND s.lane = ANY (%(lanes)s)

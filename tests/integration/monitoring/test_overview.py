@@ -191,6 +191,8 @@ def test_without_data_or_with_a_rate_of_nothing_there_is_no_number(app: Flask, l
 
 def test_sends_of_a_channel_share_its_rate_and_the_longest_comes_first(app: Flask, ledger: Ledger) -> None:
     small, large = (make_send(ledger, count=count, status=SENDING, batch_size=100) for count in (300, 2_700))
+    for send in (small, large):
+        Hand(ledger).take(send, limit=1)
     first, second = counted(ledger, [60] * 5, lambda: sections(app)["sends"]["sends"])
     assert (first["id"], first["time_left"]["words"]) == (str(large.id), "about 50 min")
     # Taking turns, the small one is over when as much of the large one is: 600 at 60 a minute.
@@ -217,6 +219,30 @@ def test_a_send_without_a_worker_says_so_and_one_that_has_just_come_due_does_not
         connection.execute("UPDATE batch SET due_at = now()")
         connection.execute("UPDATE send SET started_at = now()")
     assert state_of(app) == "sending"
+
+
+def test_nobody_at_work_is_no_rate_and_no_time_left(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=300, status=SENDING, age="5 minutes")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '5 minutes'")
+    [send] = counted(ledger, [60] * 5, lambda: sections(app)["sends"]["sends"])
+    assert send["state"]["word"] == "waiting for a worker"
+    assert (send["per_minute"], send["time_left"]) == (None, {"seconds": None, "words": "no worker"})
+
+
+def test_what_a_paused_queue_holds_is_in_no_time_left_of_the_other_lane(app: Flask, ledger: Ledger) -> None:
+    make_send(ledger, count=6_000, status=SENDING, batch_size=100)
+    single = make_send(ledger, count=120, status=SENDING, lane=Lane.SINGLE, batch_size=100)
+    Hand(ledger).take(single, limit=1)
+    with ledger.autocommit() as connection:
+        connection.execute("INSERT INTO queue_pause (queue, operator, reason) VALUES ('email_bulk', 'kim', 'trial')")
+    data = counted(ledger, [60] * 5, lambda: sections(app))
+    [row] = [row for row in data["channels"]["channels"] if row["channel"] == "email"]
+    assert (row["due"], row["in_hand"], row["clears"]["words"]) == (119, 1, "about 2 min")
+    [shown] = [send for send in data["sends"]["sends"] if send["id"] == str(single.id)]
+    assert (shown["per_minute"], shown["time_left"]["words"]) == (60, "about 2 min")
+    text = text_of(Browser(app).get(f"/admin/monitoring/sends/{single.id}"))
+    assert "about 2 min left" in text
 
 
 def test_what_is_left_for_later_is_finishing_or_trying_again(app: Flask, ledger: Ledger) -> None:

@@ -104,6 +104,7 @@ def test_the_file_holds_the_filter_and_no_address(browser: Browser, ledger: Ledg
 
 def test_the_time_left_of_a_send_is_that_of_its_turn(browser: Browser, ledger: Ledger) -> None:
     send = make_send(ledger, count=300, status=SENDING, batch_size=100)
+    Hand(ledger).take(send, limit=1)
     make_send(ledger, count=2_700, status=SENDING, batch_size=100)
     with ledger.autocommit() as connection:
         connection.execute(
