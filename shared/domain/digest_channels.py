@@ -37,6 +37,10 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}: ?[!-~][ -~]{0,1999}", 
 _TAKEN = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "user-agent"})
 _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 _TOKEN = re.compile(r"[!-~]{1,500}", re.ASCII)
+#: What is shorter cannot be taken out of an endpoint's answer without taking half of its words with it.
+MIN_SECRET_CHARS = 6
+#: Words of a header's value that prove nothing. Source: IANA, HTTP Authentication Schemes; besides, what is common.
+_SCHEMES = frozenset({"basic", "bearer", "digest", "negotiate", "hoba", "mutual", "vapid", "dpop", "token", "apikey"})
 
 
 class ChannelError(ValueError):
@@ -135,6 +139,13 @@ def read_own_settings(given: Mapping[str, str | int | None]) -> dict[str, int | 
     return found
 
 
+def secrets_of_header(header: str) -> set[str]:
+    """What may be a secret of a header: its whole value, each word of it, and what stands behind the `=` of a word."""
+    value = header.partition(":")[2].strip()
+    words = _words_of(value)
+    return {value, *words, *map(_behind_equals, words)} - {""}
+
+
 def topic_of(url: str) -> tuple[str, str]:
     """Take an ntfy address apart: the server's root, and the topic."""
     root, _, topic = url.rstrip("/").rpartition("/")
@@ -143,6 +154,23 @@ def topic_of(url: str) -> tuple[str, str]:
 
 class _FieldError(ValueError):
     pass
+
+
+def _words_of(value: str) -> list[str]:
+    words = [word.strip("\"'=") for word in re.split(r"[\s,;]+", value)]
+    return [word for word in words if word.lower() not in _SCHEMES]
+
+
+def _behind_equals(word: str) -> str:
+    return word.partition("=")[2].strip("\"'")
+
+
+def _check_length(*parts: str) -> None:
+    if all(len(part) < MIN_SECRET_CHARS for part in parts):
+        raise _FieldError(
+            f"must have a secret of {MIN_SECRET_CHARS} characters or more: a shorter one could not be kept out of the"
+            " answers that are shown"
+        )
 
 
 def _read(
@@ -166,10 +194,13 @@ def _read(
                 raise _FieldError("is a header and its value, as `Authorization: Bearer …`, in visible ASCII")
             if value.partition(":")[0].lower() in _TAKEN or value.lower().startswith("webhook-"):
                 raise _FieldError("must not be a header that the message itself needs")
+            words = _words_of(value.partition(":")[2])
+            _check_length(*(_behind_equals(word) or word for word in words))
             secret[name] = value
         case "token":
             if not _TOKEN.fullmatch(value):
                 raise _FieldError("has up to 500 visible ASCII characters, without spaces")
+            _check_length(value)
             secret[name] = value
         case "from":
             config["from"] = parse_sender(value).spelled

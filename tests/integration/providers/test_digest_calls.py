@@ -245,3 +245,23 @@ def test_secrets_are_taken_out_of_what_an_endpoint_repeats() -> None:
     cleaned = scrub(f"{said} s3cret-value {secret['url']}", secret)
     for part in ("XXXXXXXX", "abcdef", "ted-token", "s3cret"):
         assert part not in cleaned
+
+
+@pytest.mark.parametrize(
+    ("secret", "said", "left"),
+    [
+        ({"auth_header": "X-Api-Key:s3cretvalue99"}, "no key s3cretvalue99", "no key ***"),
+        (
+            {"auth_header": "Authorization: Token token=abcd1234, app=ops"},
+            "Token abcd1234 of ops?",
+            "Token *** of ops?",
+        ),
+        ({"auth_header": 'Authorization: Digest a="abcd1234";b=c'}, '{"a":"abcd1234"}', '{"a":"***"}'),
+        ({"auth_header": "Authorization: Basic dXNlcjpwYXNz=="}, "Basic dXNlcjpwYXNz", "Basic ***"),
+        ({"url": "https://example.com/x?a=1&key=s3cret%2Fpart"}, "bad s3cret/part", "bad ***"),
+    ],
+)
+def test_parts_of_a_secret_are_taken_out_and_the_words_around_them_stay(
+    secret: dict[str, str], said: str, left: str
+) -> None:
+    assert scrub(said, secret) == left

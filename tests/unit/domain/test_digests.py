@@ -238,9 +238,34 @@ def test_all_faults_of_a_channel_are_told_without_its_secrets() -> None:
     assert set(caught.value.faults) == {"url", "token"}
 
 
+@pytest.mark.parametrize(
+    ("type_", "field", "short", "long"),
+    [
+        (ChannelType.NTFY, "token", "tk_12", "tk_123"),
+        (ChannelType.WEBHOOK, "auth_header", "X-Key:12345", "X-Key:123456"),
+        (ChannelType.WEBHOOK, "auth_header", "Authorization: Bearer 12345", "Authorization: Bearer 123456"),
+        (
+            ChannelType.WEBHOOK,
+            "auth_header",
+            "Authorization: Token token=12345,a=b",
+            "Authorization: Token token=123456",
+        ),
+    ],
+)
+def test_a_secret_that_is_too_short_to_be_kept_out_of_answers_is_refused(
+    type_: ChannelType, field: str, short: str, long: str
+) -> None:
+    with pytest.raises(ChannelError) as caught:
+        read_setup(type_, {field: short}, plain_http=(), private=(), partial=True)
+    assert list(caught.value.faults) == [field]
+    assert "6 characters or more" in caught.value.faults[field]
+    assert "12" not in str(caught.value)
+    assert read_setup(type_, {field: long}, plain_http=(), private=(), partial=True).secret == {field: long}
+
+
 def test_what_may_be_shown_of_a_channel_holds_no_secret() -> None:
     url = "https://ntfy.sh/my-secret-topic"
-    setup = read_setup(ChannelType.NTFY, {"url": url, "token": "tk_1"}, plain_http=(), private=())
+    setup = read_setup(ChannelType.NTFY, {"url": url, "token": "tk_secret_1"}, plain_http=(), private=())
     assert setup.config == {"endpoint": "https://ntfy.sh/…"}
     assert "secret" not in repr(setup)
     assert topic_of(url) == ("https://ntfy.sh", "my-secret-topic")

@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from shared.domain import digest_bodies, webhook_signature
-from shared.domain.digest_channels import topic_of
+from shared.domain.digest_channels import MIN_SECRET_CHARS, secrets_of_header, topic_of
 from shared.domain.digests import ChannelType, Digest
 from workers.providers.http import HttpRequest
 
@@ -49,8 +49,9 @@ def scrub(text: str, secret: Mapping[str, Any]) -> str:
     values = [value for value in secret.values() if isinstance(value, str)]
     url = urlsplit(secret.get("url", ""))
     values += [url.path + (f"?{url.query}" if url.query else ""), url.path, url.query]
-    values += [value.partition(": ")[2].rpartition(" ")[2] for value in values if ": " in value]
-    for value in sorted({value for value in values if len(value) >= 6}, key=len, reverse=True):  # noqa: PLR2004
+    values += [value for _, value in parse_qsl(url.query)]
+    values += secrets_of_header(secret.get("auth_header", ""))
+    for value in sorted({value for value in values if len(value) >= MIN_SECRET_CHARS}, key=len, reverse=True):
         text = text.replace(value, "***").replace(json.dumps(value)[1:-1], "***")
     return text
 
