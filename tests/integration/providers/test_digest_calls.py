@@ -97,6 +97,18 @@ def test_a_channel_that_knows_no_ids_is_called_once(server: ScriptedHttp, type_:
     assert len(server.posts("/x")) == 3
 
 
+@pytest.mark.parametrize("type_", [ChannelType.NTFY, ChannelType.GOTIFY, ChannelType.SLACK, ChannelType.TEAMS])
+def test_what_surely_did_not_leave_is_tried_again_on_every_channel(type_: ChannelType) -> None:
+    answered = call(type_, url=f"http://127.0.0.1:{free_port()}/x", token="token", timeout_ms=60_000)
+    assert isinstance(answered.outcome, Transient)
+    assert answered.tries == 3
+
+
+def test_an_address_that_is_refused_is_not_tried_again(server: ScriptedHttp) -> None:
+    answered = call(ChannelType.SLACK, url=f"{server.url}/x", private="hooks.internal")
+    assert (type(answered.outcome), answered.tries) == (Configuration, 1)
+
+
 def test_a_webhook_that_hangs_is_tried_again_within_its_time_and_is_then_unsure(server: ScriptedHttp) -> None:
     server.always("/x", [HANG])
     answered = webhook(f"{server.url}/x", timeout_ms=3_000)

@@ -1,8 +1,9 @@
 """
-Digest calls of one thread, all at the same time; a webhook is repeated within its call, under one id.
+Digest calls of one thread, all at the same time; a webhook is repeated within its call, under one id, and so is
+whatever surely did not leave.
 
-The two layers of repeating have nothing to do with each other: this one lasts seconds and repeats what the receiver can
-tell from a new message; across runs the ledger decides (`shared.domain.digest_retry`).
+The two layers of repeating have nothing to do with each other: this one lasts seconds and repeats what the receiver
+never had, or can tell from a new message; across runs the ledger decides (`shared.domain.digest_retry`).
 """
 
 import time
@@ -17,7 +18,7 @@ from workers.providers.digest.requests import DigestCall, request_of
 from workers.providers.http import HttpLimits, HttpResult
 from workers.providers.http_engine import HttpEngine
 
-#: Tries of a webhook within a call, and seconds before the second and third.
+#: Tries within a call, and seconds before the second and third.
 _TRIES = 3
 _PAUSE_S = 0.5
 #: Milliseconds; a try with less time than this left is not begun.
@@ -133,7 +134,8 @@ class Caller:
             entry.unsure = outcome
         again_at = time.monotonic() + _PAUSE_S * 2 ** (entry.tries - 1)
         has_time = entry.until - again_at > _LEAST_MS / 1_000
-        is_again = entry.call.may_repeat and entry.tries < _TRIES and has_time and _may_pass(outcome)
+        is_safe = entry.call.may_repeat or result.was_not_sent
+        is_again = is_safe and entry.tries < _TRIES and has_time and _may_pass(outcome)
         if entry.unsure is not None and not isinstance(outcome, Accepted):
             outcome = entry.unsure
         answered = Answered(outcome, answers.shown(result), entry.tries)

@@ -30,7 +30,7 @@ class DigestCall:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether the receiver knows a repeat by its id, so that one may be made within the call."""
+        """Whether the receiver knows a repeat by its id, so that one may be made even of what may have been taken."""
         return self.type is ChannelType.WEBHOOK
 
 
