@@ -140,7 +140,7 @@ def replace_findings(source: str) -> BaseModel:
         for one in body.findings
     ]
     with services().ledger.transaction() as connection:
-        events.lock_source(connection, tenant_id, source)
+        events.lock_findings(connection, tenant_id)
         changed = events.put_findings(connection, tenant_id, new)
         ended = events.end_others(connection, tenant_id, source=source, named=[one.key for one in new])
     return FindingsStored(given=len(new), changed=changed, ended=ended)

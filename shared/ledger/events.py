@@ -14,7 +14,8 @@ _SHARE = statement("share_tenant_events")
 _WAIT = statement("wait_for_events")
 _STORE = statement("store_events")
 _PUT = statement("put_findings")
-_LOCK_SOURCE = statement("lock_finding_source")
+_SHARE_FINDINGS = statement("share_tenant_findings")
+_LOCK_FINDINGS = statement("lock_tenant_findings")
 _END_OTHERS = statement("end_other_findings")
 _SELECT = statement("select_finding")
 _SELECT_PAGE = statement("select_findings")
@@ -95,7 +96,8 @@ def wait_for_events(connection: Connection, tenant_id: int) -> None:
 
 
 def put_findings(connection: Connection, tenant_id: int, findings: Sequence[NewFinding]) -> int:
-    """Make findings, whose keys differ, what they are now; how many of them were not so already."""
+    """Make findings, whose keys differ, what they are now, inside a transaction; how many were not so already."""
+    connection.execute(_SHARE_FINDINGS, {"tenant_id": tenant_id})
     return connection.execute(
         _PUT,
         {
@@ -113,9 +115,9 @@ def put_findings(connection: Connection, tenant_id: int, findings: Sequence[NewF
     ).rowcount
 
 
-def lock_source(connection: Connection, tenant_id: int, source: str) -> None:
-    """Wait until nobody else replaces the findings of a source; before anything else of a transaction that does."""
-    connection.execute(_LOCK_SOURCE, {"tenant_id": tenant_id, "source": source})
+def lock_findings(connection: Connection, tenant_id: int) -> None:
+    """Wait until nobody else puts findings; before anything else of a transaction that replaces those of a source."""
+    connection.execute(_LOCK_FINDINGS, {"tenant_id": tenant_id})
 
 
 def end_others(connection: Connection, tenant_id: int, *, source: str, named: Sequence[str]) -> int:

@@ -50,10 +50,16 @@ WHERE (f.source, f.dedup_key, f.kind, f.subject, f.severity, f.active) <>
    OR f.details IS DISTINCT FROM excluded.details
 RETURNING f.key
 
--- name: lock_finding_source
--- Two sets of one source, one after the other: each makes rows active that the other ends, in no common order.
+-- name: share_tenant_findings
+-- Whoever puts findings, in any number: they lock rows in the order of their keys. A replacement of a set does not.
 -- Guard: taken before any row, and held to the end of the transaction.
-SELECT pg_advisory_xact_lock(hashtextextended(%(source)s, %(tenant_id)s))
+SELECT pg_advisory_xact_lock_shared(hashtextextended('tidings findings', %(tenant_id)s))
+
+-- name: lock_tenant_findings
+-- A source's set is replaced: it makes rows active, or makes them, and then ends others, in no order that is common to
+-- it and whoever else puts or replaces findings. So it waits for those, and they for it.
+-- Guard: as above.
+SELECT pg_advisory_xact_lock(hashtextextended('tidings findings', %(tenant_id)s))
 
 -- name: end_other_findings
 -- A source has told its whole set: what it does not name any more is not so any more.

@@ -130,13 +130,29 @@ def test_two_sets_of_one_source_do_not_lock_each_other_out(api: Api, ledger: Led
     others = {"findings": [{**FINDING, "key": "a", "subject": "other words"}]}
     with ThreadPoolExecutor() as pool:
         with ledger.transaction() as connection:
-            events.lock_source(connection, api.tenant_id, "scanner")
+            events.lock_findings(connection, api.tenant_id)
             events.put_findings(connection, api.tenant_id, [mine])
             answer = pool.submit(put, api, "/sources/scanner/findings", others)
             wait_until(lambda: scalar(ledger, _WAITING), what="the other set to wait")
             events.end_others(connection, api.tenant_id, source="scanner", named=["b"])
         assert answer.result().get_json() == {"given": 1, "changed": 1, "ended": 1}
     assert [one["key"] for one in api.get("/findings?active=true").get_json()["findings"]] == ["a"]
+
+
+def test_a_bulk_and_a_set_do_not_lock_each_other_out(api: Api, other: Api, ledger: Ledger) -> None:
+    put(api, "/sources/scanner/findings", {"findings": [{**FINDING, "key": key} for key in "abc"]})
+    new = {**FINDING, "subject": "other words"}
+    bulk = {"findings": [{**new, "key": key, "source": "scanner"} for key in "abc"]}
+    with ThreadPoolExecutor() as pool:
+        with ledger.transaction() as connection:
+            connection.execute("SELECT 1 FROM finding WHERE key = 'b' FOR UPDATE")
+            put_ = pool.submit(put, api, "/findings", bulk)  # has `a`, and waits for `b`
+            wait_until(lambda: scalar(ledger, _WAITING) == 1, what="the bulk to wait")
+            replaced = pool.submit(put, api, "/sources/scanner/findings", {"findings": [{**new, "key": "c"}]})
+            wait_until(lambda: scalar(ledger, _WAITING) == 2, what="the set to wait")
+            assert put(other, "/findings/a", FINDING).status_code == 200  # another tenant's do not
+        assert [put_.result().status_code, replaced.result().status_code] == [200, 200]
+    assert [one["key"] for one in api.get("/findings?active=true").get_json()["findings"]] == ["c"]
 
 
 def test_findings_are_listed_a_page_at_a_time(api: Api) -> None:
