@@ -2,7 +2,8 @@
 
 import json
 
-from shared.domain.health import RULES, alert_expression
+from shared.domain.health import RULES
+from shared.domain.health_alerts import alert_expression
 from shared.domain.health_facts import Thresholds
 
 _HEAD = """\

@@ -5,7 +5,7 @@ Page modules import `pages` and put their routes on it; `admin.app` imports them
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any
@@ -28,8 +28,10 @@ from werkzeug.wrappers import Response as AnyResponse
 from admin.extensions import services
 from admin.monitoring import snapshot_cache
 from admin.monitoring.access import open_to_all, reads
+from admin.monitoring.judging import thresholds_of
 from admin.monitoring.panels import PAGES, View, make_view, poll_ms, render_frame_part, render_page, render_panel
 from admin.monitoring.snapshot import Snapshot
+from shared.domain.health_age import told_with_age
 
 pages = Blueprint("monitoring", __name__, url_prefix="/admin/monitoring")
 #: `/admin` itself.
@@ -80,7 +82,7 @@ class BlindError(Exception):
 
 def current_snapshot() -> Snapshot:
     """
-    The snapshot for a page.
+    The snapshot for a page; where it is old, its verdict says that.
 
     Raises: BlindError.
     """
@@ -90,7 +92,8 @@ def current_snapshot() -> Snapshot:
         raise BlindError(is_early=True) from fault
     if found.is_blind:
         raise BlindError(since=max(store["since"] for store in found.document["stores"].values()))
-    return found
+    now = datetime.now(UTC)
+    return replace(found, document=told_with_age(found.document, thresholds_of(services().settings), now))
 
 
 def page(name: str, template: str, *, path: Mapping[str, str] | None = None, **context: object) -> str:

@@ -1,12 +1,15 @@
 """What a snapshot means: the warnings, worst first, and the one sentence that is read first."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from shared.domain import health
 from shared.domain.health_facts import Thresholds
 from shared.settings import Settings
+
+_log = logging.getLogger(__name__)
 
 
 def thresholds_of(settings: Settings) -> Thresholds:
@@ -36,8 +39,18 @@ def thresholds_of(settings: Settings) -> Thresholds:
 
 
 def judge(
-    document: Mapping[str, Any], settings: Settings, now: datetime
+    document: Mapping[str, Any], settings: Settings, now: datetime, *, before: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Give the warnings `{"rule", "severity", "text", "since", "panel"}` and the verdict `{"text", "severity"}`."""
-    warnings = health.judge(document, thresholds_of(settings), now)
+    """
+    Give the warnings `{"rule", "severity", "text", "since", "panel"}` and the verdict `{"text", "severity"}`.
+
+    A rule's fault is written to the log once, not every two seconds: `before` are the warnings of the last document.
+    """
+    known = {warning["text"] for warning in before}
+
+    def note(unjudged: health.Warning) -> None:
+        if unjudged.text not in known:
+            _log.exception("rule_failed", extra={"said": unjudged.text})
+
+    warnings = health.judge(document, thresholds_of(settings), now, on_fault=note)
     return [warning.as_json() for warning in warnings], health.verdict(warnings)

@@ -123,8 +123,9 @@ def once(view: View, name: str, render: Callable[[], Rendered]) -> Rendered:
 
 
 def render_frame_part(name: str, view: View) -> Rendered:
-    """Render the verdict or the tabs, which are panels of every page."""
-    return once(view, f"frame/{name}", lambda: rendered(f"monitoring/{name}.html", view=view))
+    """Render the verdict or the tabs, which are panels of every page; the verdict changes with the snapshot's age."""
+    said = view.snapshot.document["verdict"]["text"]
+    return once(view, f"frame/{name}/{said}", lambda: rendered(f"monitoring/{name}.html", view=view))
 
 
 def render_panel(panel: Panel, view: View) -> Rendered:

@@ -163,7 +163,7 @@ def build(services: Services, previous: Mapping[str, Any] | None) -> dict[str, A
         sections[section.name] = _entry(data, last, now)
     stores = {store: _store_entry(away[store], before["stores"].get(store, {}), now) for store in STORES}
     document = {"v": round(now.timestamp() * 1000), "at": iso(now), "stores": stores, "sections": sections}
-    warnings, verdict = judge(document, services.settings, now)
+    warnings, verdict = judge(document, services.settings, now, before=before.get("warnings", ()))
     return {**document, "warnings": warnings, "verdict": verdict}
 
 

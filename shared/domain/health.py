@@ -6,10 +6,9 @@ thresholds. The order is that of causes: what stands above explains what stands 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from string import Template
 from typing import Any, Literal
 
 from shared.domain import health_digests as digests
@@ -247,24 +246,45 @@ RULES: tuple[Rule, ...] = (
     ),
 )  # fmt: skip
 
-_BY_SEVERITY = {"critical": 0, "warning": 1}
+#: The order in which warnings are told.
+BY_SEVERITY = {"critical": 0, "warning": 1}
+#: The rule of what is said instead of a rule that raised.
+NOT_JUDGED = "NotJudged"
 SENDING_NORMALLY = "Sending normally."
 
 
-def judge(document: Mapping[str, Any], thresholds: Thresholds, now: datetime) -> list[Warning]:
+def judge(
+    document: Mapping[str, Any],
+    thresholds: Thresholds,
+    now: datetime,
+    *,
+    on_fault: Callable[[Warning], None] = lambda _: None,
+) -> list[Warning]:
     """
     Give every warning of a snapshot, worst cause first: by severity, then in the order of the rules.
 
     `document` has `at`, `stores` and `sections`; a rule whose sections are missing or not fresh says nothing. `now`
-    is aware UTC.
+    is aware UTC. A rule that raises costs no other: a warning says that it could not be judged, and `on_fault` is
+    called with that while the exception is handled.
     """
     facts = Facts(document, now)
-    found = [
-        Warning(rule.name, finding.severity or rule.severity, finding.text, finding.since, rule.panel, finding.keeps)
-        for rule in RULES
-        for finding in rule.find(facts, thresholds)
-    ]
-    return sorted(found, key=lambda warning: _BY_SEVERITY[warning.severity])
+    found: list[Warning] = []
+    for rule in RULES:
+        try:
+            found += [
+                Warning(rule.name, each.severity or rule.severity, each.text, each.since, rule.panel, each.keeps)
+                for each in rule.find(facts, thresholds)
+            ]
+        except Exception:  # noqa: BLE001  # a border: one rule's fault must not take what the others say
+            unjudged = _not_judged(rule)
+            on_fault(unjudged)
+            found.append(unjudged)
+    return sorted(found, key=lambda warning: BY_SEVERITY[warning.severity])
+
+
+def _not_judged(rule: Rule) -> Warning:
+    text = f"The rule {rule.name} could not be judged: whether it is so is not known."
+    return Warning(NOT_JUDGED, "warning", text, None, rule.panel, keeps=rule.verdict)
 
 
 def verdict(warnings: Sequence[Warning]) -> dict[str, Any]:
@@ -273,20 +293,8 @@ def verdict(warnings: Sequence[Warning]) -> dict[str, Any]:
 
     `warnings` are `judge`'s. What says nothing about sending leaves "Sending normally".
     """
-    telling = {rule.name for rule in RULES if rule.verdict}
+    telling = {rule.name for rule in RULES if rule.verdict} | {NOT_JUDGED}
     for warning in warnings:
         if warning.severity == "critical" or (warning.rule in telling and warning.keeps):
             return {"text": warning.text, "severity": warning.severity, "since": warning.since}
     return {"text": SENDING_NORMALLY, "severity": "ok", "since": None}
-
-
-def alert_expression(rule: Rule, thresholds: Thresholds) -> str:
-    """
-    The rule's alert in PromQL with its thresholds put in.
-
-    Raises: ValueError for a rule without an alert.
-    """
-    if rule.alert is None:
-        raise ValueError(f"{rule.name} has no alert")
-    values = {field.name: f"{getattr(thresholds, field.name):g}" for field in fields(Thresholds)}
-    return Template(rule.alert.expression).substitute(values)

@@ -81,12 +81,18 @@ def redis_not_noeviction(facts: Facts, _: Thresholds) -> Iterator[Finding]:
         yield Finding(f"Redis may drop queues: maxmemory-policy is {policy}, not noeviction.", None)
 
 
-def snapshot_stale(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """Figures that are older than they look, while their store answers."""
+def figures_old(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """Nobody has made a document for long."""
     age_s = facts.age_s(facts.document.get("at"))
     if age_s is not None and age_s > limits.snapshot_stale_s:
         yield Finding(f"These figures are {duration(age_s)} old: no web process could make newer ones.",
                       facts.document["at"])  # fmt: skip
+
+
+def snapshot_stale(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
+    """Figures that are older than they look, while their store answers."""
+    if old := next(figures_old(facts, limits), None):
+        yield old
         return
     late = {
         name: entry.get("since")

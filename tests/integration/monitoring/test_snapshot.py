@@ -1,8 +1,10 @@
 """The snapshot's document: sections that stand and fall alone, and what the pages say of it."""
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -78,6 +80,33 @@ def test_a_fault_or_a_slow_statement_costs_its_own_section_only(client: FlaskCli
         "unavailable", "unavailable", "unavailable", "ok",
     ]  # fmt: skip
     assert sections["slow"]["since"]
+
+
+def test_a_rule_that_raises_costs_no_page_and_is_named_on_it(client: FlaskClient, add_section: AddSection) -> None:
+    times = {"last_pass_at": "no moment", "first_send_at": None, "last_tick_at": None}
+    add_section(Section("recovery", "postgres", lambda sources: {**times, "retention": None}))
+    said = [warning["text"] for warning in look(client)["warnings"]]
+    assert "The rule ReconcilerLate could not be judged: whether it is so is not known." in said
+    page = client.get("/admin/monitoring")
+    assert page.status_code == 200
+    assert said[0] in page.text
+
+
+def test_over_a_snapshot_that_nobody_renews_nothing_is_called_well(app: Flask, client: FlaskClient) -> None:
+    document = look(client)
+    well = {"text": "Sending normally.", "severity": "ok", "since": None}
+    cache = app.extensions["tidings-snapshots"]
+    for age_s, verdict in (
+        (0, "Sending normally."),
+        (90, "These figures are 1 min old"),
+        (180, "These figures are 3 min"),
+    ):
+        at = datetime.now(UTC) - timedelta(seconds=age_s)
+        cache._known = snapshot.Snapshot({**document, "at": at.isoformat(), "warnings": [], "verdict": well})
+        cache._fresh_until = math.inf
+        page = client.get("/admin/monitoring/panels?page=overview").get_json()
+        assert page["verdict"].startswith(verdict)
+        assert verdict in page["panels"]["verdict"]["html"]
 
 
 def test_without_redis_its_sections_are_gone_and_those_of_postgres_live(

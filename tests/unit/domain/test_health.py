@@ -9,6 +9,7 @@ import pytest
 
 from admin.monitoring.judging import thresholds_of
 from shared.domain import health
+from shared.domain.health_age import told_with_age
 from shared.domain.health_facts import Thresholds
 from shared.settings import Settings, load
 
@@ -395,6 +396,46 @@ def test_sections_that_are_not_fresh_say_nothing_beside_their_age() -> None:
     document["sections"]["work"]["data"]["due"] = [due(hours=9)]
     assert {warning.rule for warning in judged(document)} == {"SnapshotStale"}
     assert judged({"at": NOW.isoformat(), "stores": {}, "sections": {}}) == []
+
+
+def test_a_rule_that_raises_is_named_and_costs_no_other() -> None:
+    document = changed(redis={"eviction_policy": "allkeys-lru"}, recovery={"last_pass_at": "no moment"})
+    told: list[str] = []
+    warnings = health.judge(document, LIMITS, NOW, on_fault=lambda unjudged: told.append(unjudged.text))
+    assert [warning.rule for warning in warnings] == ["NotJudged", "RedisNotNoEviction"]
+    assert told == [warnings[0].text]
+    assert "The rule ReconcilerLate could not be judged" in told[0]
+    assert health.verdict(warnings)["text"] == "Sending normally."
+
+
+def test_where_a_rule_about_sending_raises_all_is_not_called_well() -> None:
+    warnings = judged(changed(recovery={"last_tick_at": "no moment"}))
+    assert [warning.rule for warning in warnings] == ["NotJudged"]
+    assert health.verdict(warnings)["text"].startswith("The rule ClockLate could not be judged")
+    assert health.verdict(warnings)["severity"] == "warning"
+
+
+def test_over_old_figures_no_verdict_says_that_all_is_well() -> None:
+    fine = {**healthy(), "warnings": [], "verdict": health.verdict([])}
+    assert told_with_age(fine, LIMITS, NOW) == fine
+    later = NOW + timedelta(minutes=2)
+    told = told_with_age(fine, LIMITS, later)
+    assert told["verdict"]["severity"] == "warning"
+    assert told["verdict"]["text"].startswith("These figures are 2 min old")
+    assert [warning["rule"] for warning in told["warnings"]] == ["SnapshotStale"]
+    assert told_with_age(told, LIMITS, later) == told
+
+    warning = {
+        "rule": "NothingMoving",
+        "severity": "critical",
+        "text": "Nothing moves",
+        "since": None,
+        "panel": "queues",
+    }
+    grave = {**fine, "warnings": [warning], "verdict": {"text": "Nothing moves", "severity": "critical", "since": None}}
+    told = told_with_age(grave, LIMITS, later)
+    assert told["verdict"]["text"] == "Nothing moves"
+    assert [warning["rule"] for warning in told["warnings"]] == ["NothingMoving", "SnapshotStale"]
 
 
 def test_judging_changes_nothing() -> None:
