@@ -128,15 +128,20 @@
     }
     const offered = isAsked ? "" : mergeList(panel, fresh);
     waiting.delete(name);
-    const said = $("[data-verdict]", panel)?.textContent;
+    const said = causeOf(panel);
     Idiomorph.morph(panel, fresh, { morphStyle: "outerHTML" });
     const shown = $(`[data-panel="${CSS.escape(name)}"]`);
     if (offered) {
       waiting.set(name, part);
       offer(shown, offered);
     }
-    const says = $("[data-verdict]", shown)?.textContent;
-    if (says && says !== said) announce(says);
+    const says = causeOf(shown);
+    if (says && says !== said) announce($("[data-verdict]", shown).textContent);
+  }
+  // What is read out is another cause or severity; the minutes and counts in the sentence change with each look.
+  function causeOf(panel) {
+    const verdict = $("[data-verdict]", panel);
+    return verdict && `${verdict.dataset.rule} ${verdict.dataset.severity}`;
   }
   const announce = (text) => { const status = $("[data-status]"); if (status) status.textContent = text; };
 

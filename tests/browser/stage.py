@@ -4,8 +4,11 @@ The application in the test's own process, with a page whose panels show what a 
 What the frame does is tried here; the pages themselves are tried on the web process as it is deployed (`site`).
 """
 
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from flask import Flask
@@ -20,12 +23,15 @@ from admin.monitoring import panels
 from admin.monitoring.access import reads
 from admin.monitoring.frame import page
 from admin.monitoring.panels import Panel, View
+from admin.monitoring.snapshot import Snapshot
+from admin.monitoring.snapshot_cache import SnapshotCache
 from admin.monitoring.stream import Hub, hub
 from shared.coordination.doorbell import Doorbell
 from shared.coordination.redis import RedisLink
 from shared.domain.roles import Role
 from shared.settings import Settings
 from tests.support.browser import sign_in
+from tests.support.waiting import wait_until
 
 PATH = "/admin/monitoring/trial"
 
@@ -73,6 +79,31 @@ class Stage:
         """As at the beginning, for the next test."""
         self._begin()
         self.hub.is_alive = lambda: True
+
+    @contextmanager
+    def says_alone(self) -> Iterator[Callable[[str, str, str], None]]:
+        """Let the verdict be what the block says (text, rule, severity): no snapshot is built meanwhile."""
+        cache: SnapshotCache = self.app.extensions["tidings-snapshots"]
+        wait_until(lambda: self._rests(cache), timeout=30, what="no snapshot to be in the making")
+
+        def say(text: str, rule: str, severity: str) -> None:
+            known = cache.get()
+            said = {"text": text, "severity": severity, "since": None}
+            news = {"v": known.version + 1, "at": datetime.now(UTC).isoformat(), "verdict": said}
+            warnings = [{**said, "rule": rule, "panel": None}]
+            cache._known = Snapshot({**known.document, **news, "warnings": warnings})
+            self.ring()
+
+        try:
+            yield say
+        finally:
+            cache._fresh_until = 0.0
+
+    def _rests(self, cache: SnapshotCache) -> bool:
+        with cache._lock:
+            if cache._refreshed is None:
+                cache._fresh_until = math.inf
+        return cache._fresh_until == math.inf
 
     def _begin(self) -> None:
         self.word, self.rows, self.is_busy = "first", ["a", "b", "c"], False

@@ -172,6 +172,23 @@ def test_a_list_keeps_its_rows_and_their_order_until_asked(person: Person, stage
     expect(page.locator("#trial_list")).to_contain_text("Nothing is there.")
 
 
+def test_a_verdict_is_read_out_when_its_cause_or_severity_changes_and_not_with_every_minute(
+    person: Person, stage: Stage
+) -> None:
+    page = opened(person)
+    verdict, spoken = page.locator("[data-verdict]"), page.locator("[data-status]")
+    with stage.says_alone() as say:
+        for text, rule, severity, heard in (
+            ("ches open for 1 min", "CircuitOpen", "warning", "ches open for 1 min"),
+            ("ches open for 2 min", "CircuitOpen", "warning", "ches open for 1 min"),
+            ("ches open for 3 min", "CircuitOpen", "critical", "ches open for 3 min"),
+            ("ches held", "ProviderHeld", "critical", "ches held"),
+        ):
+            say(text, rule, severity)
+            expect(verdict).to_have_text(text)
+            expect(spoken).to_have_text(heard)
+
+
 def test_a_pause_stops_everything_and_is_remembered(person: Person, stage: Stage) -> None:
     page = opened(person)
     page.get_by_role("button", name="Pause").click()
