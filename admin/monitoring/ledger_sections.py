@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from admin.monitoring import flow
 from admin.monitoring.snapshot import Data, Section, Sources, add_section, iso
@@ -12,9 +12,11 @@ from shared.accounts import credential_of, provider_name
 from shared.coordination import keys
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.health_facts import FAILURE_WINDOW_S
+from shared.domain.pace import run_began
 from shared.domain.states import Channel, Mode
 from shared.jobs import queue_for
 from shared.ledger import audit, minutes, pauses, providers, system
+from shared.ledger.minutes import Minute
 from shared.ledger.overview import LaneWork
 from shared.recovery.passes import KINDS
 from shared.settings import Settings
@@ -73,12 +75,14 @@ def sample_work(sources: Sources) -> Data:
 
 def sample_traffic(sources: Sources) -> Data:
     """What happened to live deliveries in the last minutes, by channel; and everything since the beginning."""
+    now = datetime.now(UTC).replace(second=0, microsecond=0)
+    past = [each for each in sources.once(flow.past_minutes) if each.mode is Mode.LIVE]
     with sources.connection() as connection:
-        recent = minutes.last(connection, minutes=_FAILURE_MINUTES)
         rates = system.provider_rates(connection)
     channels = []
     for channel in Channel:
-        live = [each for each in recent if each.channel is channel and each.mode is Mode.LIVE]
+        all_live = [each for each in past if each.channel is channel]
+        live = [each for each in all_live if each.ago <= _FAILURE_MINUTES]
         last = [each.counts for each in live if each.ago <= _NOW_MINUTES]
         channels.append(
             {
@@ -88,6 +92,8 @@ def sample_traffic(sources: Sources) -> Data:
                 "sent_15m": sum(each.counts.sent for each in live),
                 "failed_15m": sum(each.counts.failed + each.counts.dead_lettered for each in live),
                 "dead_lettered_15m": sum(each.counts.dead_lettered for each in live),
+                "failing_since": _run_since(now, [each.ago for each in all_live if _is_bad(each, sources)]),
+                "dead_lettering_since": _run_since(now, [each.ago for each in all_live if each.counts.dead_lettered]),
             }
         )
     return {
@@ -95,6 +101,18 @@ def sample_traffic(sources: Sources) -> Data:
         "per_minute": rates,
         "totals": _totals(sources),
     }
+
+
+def _is_bad(minute: Minute, sources: Sources) -> bool:
+    counts = minute.counts
+    failed = counts.failed + counts.dead_lettered
+    return failed * 100 > sources.settings.monitoring_failure_percent * (counts.sent + failed)
+
+
+def _run_since(now: datetime, ago: list[int]) -> str | None:
+    """The first of these minutes, where none of those after it came a whole window later."""
+    began = run_began(ago, gap=_FAILURE_MINUTES, kept=flow.MINUTES_READ)
+    return None if began is None else iso(now - timedelta(minutes=began))
 
 
 def _totals(sources: Sources) -> list[Data]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal
 
 from shared.domain.health_facts import (
@@ -167,15 +168,19 @@ def failure_ratio_high(facts: Facts, limits: Thresholds, *, critical: bool) -> I
         if (failed * 100 > limits.failure_critical_percent * attempts) is critical:
             yield Finding(
                 f"{failed * 100 / attempts:.1f} % of {channel_word(row['channel'])} failed in the last"
-                f" {FAILURE_WINDOW_S // 60} min: {failed:,} of {attempts:,}."
+                f" {FAILURE_WINDOW_S // 60} min: {failed:,} of {attempts:,}.",
+                row.get("failing_since"),
             )
 
 
 def dead_letters_growing(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     """Dead letters of the last quarter of an hour, all channels together."""
-    count = sum(row["dead_lettered_15m"] for row in facts.rows("traffic", "channels"))
+    rows = [row for row in facts.rows("traffic", "channels") if row["dead_lettered_15m"]]
+    count = sum(row["dead_lettered_15m"] for row in rows)
     if count >= limits.dead_letters_growing:
-        yield Finding(f"{count:,} deliveries were dead-lettered in the last {FAILURE_WINDOW_S // 60} min.", None)
+        began: list[Any] = [row.get("dead_lettering_since") for row in rows]
+        since = min(began) if all(began) else None
+        yield Finding(f"{count:,} deliveries were dead-lettered in the last {FAILURE_WINDOW_S // 60} min.", since)
 
 
 def not_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
@@ -197,7 +202,7 @@ def arriving_faster(facts: Facts, _: Thresholds) -> Iterator[Finding]:
             yield Finding(
                 f"Messages have arrived on queue `{queue['queue']}` faster than they are worked on for {minutes} min:"
                 f" {queue['ready']:,} wait.",
-                None,
+                (facts.now.replace(second=0, microsecond=0) - timedelta(minutes=minutes)).isoformat(),
             )
 
 

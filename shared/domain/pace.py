@@ -1,6 +1,6 @@
 """How fast deliveries leave, how long they took, and when it will be over. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -36,6 +36,20 @@ def percentile(took: Mapping[int, int], share: float) -> float | None:
             return low + (high - low) * max(wanted - below, 0) / count
         below += count
     return float(BOUNDS_S[-1])
+
+
+def run_began(ago: Collection[int], *, gap: int, kept: int) -> int | None:
+    """
+    How many minutes ago a run that is not over began, of minutes none of which is more than `gap` after the one before.
+
+    `kept` minutes are looked at. None: there is no such run, or what belongs to it may be older than that.
+    """
+    began, last = None, 0
+    for minute in sorted(ago):
+        if minute - last > gap:
+            break
+        began = last = minute
+    return None if began is None or began + gap > kept else began
 
 
 def sustained(full_minutes: Sequence[int]) -> float | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -317,6 +318,21 @@ def test_the_card_of_failures_keeps_to_the_thresholds_that_are_set(
 ) -> None:
     count_minutes(ledger, [9] * 50, failed=1)
     assert sections(make_app(**settings))["last_hour"]["failed"]["kind"] == kind
+
+
+def test_failures_are_told_since_the_minute_from_which_too_many_failed(app: Flask, ledger: Ledger) -> None:
+    count_minutes(ledger, [5] * 3, failed=1)
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent, failed)"
+            " SELECT minute - interval '5 minutes', 2, mode, channel, provider, took, 5000, failed FROM minute_count"
+        )
+        [(first,)] = connection.execute("SELECT min(minute) FROM minute_count WHERE writer = 1")
+    email, sms = sections(app)["traffic"]["channels"]
+    assert (email["channel"], sms["failing_since"], sms["dead_lettering_since"]) == ("email", None, None)
+    # A minute may end between the two looks at the clock.
+    assert abs(datetime.fromisoformat(email["failing_since"]) - first) <= timedelta(minutes=1)
+    assert email["dead_lettering_since"] is None
 
 
 def test_the_cards_of_failures_lead_to_those_of_the_last_hour(app: Flask, ledger: Ledger) -> None:

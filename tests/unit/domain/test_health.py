@@ -116,6 +116,36 @@ def judged(document: dict[str, Any]) -> list[health.Warning]:
     return health.judge(document, LIMITS, NOW)
 
 
+@pytest.mark.parametrize(
+    ("document", "since"),
+    [
+        (changed(traffic={"channels": [channel(sent_15m=89, failed_15m=11) | {"failing_since": ago(minutes=9)}]}), 9),
+        (changed(traffic={"channels": [channel(sent_15m=89, failed_15m=11) | {"failing_since": None}]}), None),
+        (changed(traffic={"channels": [
+            channel(dead_lettered_15m=15) | {"dead_lettering_since": ago(minutes=4)},
+            channel("sms", dead_lettered_15m=5) | {"dead_lettering_since": ago(minutes=7)},
+        ]}), 7),
+        (changed(traffic={"channels": [
+            channel(dead_lettered_15m=15) | {"dead_lettering_since": ago(minutes=4)},
+            channel("sms", dead_lettered_15m=5) | {"dead_lettering_since": None},
+        ]}), None),
+        (changed(traffic={"channels": [
+            channel(dead_lettered_15m=25) | {"dead_lettering_since": ago(minutes=4)},
+            channel("sms") | {"dead_lettering_since": None},
+        ]}), 4),
+        (changed(queues={"queues": [
+            queue("email", health="arriving faster", ready=900, growing_minutes=12),
+            queue("email_bulk"), queue("ops"),
+        ]}), 12),
+    ],
+)  # fmt: skip
+def test_a_warning_says_since_its_first_bad_minute_where_that_is_known(
+    document: dict[str, Any], since: int | None
+) -> None:
+    [warning] = judged(document)
+    assert warning.since == (None if since is None else ago(minutes=since))
+
+
 def with_digests(**data: Any) -> dict[str, Any]:
     document = healthy()
     document["sections"]["digests"] = ok(**data)

@@ -1,6 +1,6 @@
 import pytest
 
-from shared.domain.pace import BOUNDS_S, about, ahead_of, percent_done, percentile, sustained, time_left
+from shared.domain.pace import BOUNDS_S, about, ahead_of, percent_done, percentile, run_began, sustained, time_left
 
 
 def test_percentiles_lie_within_their_bucket() -> None:
@@ -9,6 +9,22 @@ def test_percentiles_lie_within_their_bucket() -> None:
     assert BOUNDS_S[7] <= (percentile(took, 0.95) or 0) <= BOUNDS_S[8]
     assert percentile({len(BOUNDS_S) + 1: 3}, 0.5) == BOUNDS_S[-1]
     assert percentile({}, 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("ago", "began"),
+    [
+        ([], None),
+        ([0], 0),
+        ([4, 2, 9], 9),
+        ([2, 17, 33], 17),  # 16 minutes without it end a run
+        ([16, 17], None),  # over
+        ([*range(0, 106, 5)], 105),
+        ([*range(0, 111, 5)], None),  # what is older is not kept
+    ],
+)
+def test_a_run_began_where_no_gap_is_before_it(ago: list[int], began: int | None) -> None:
+    assert run_began(ago, gap=15, kept=120) == began
 
 
 @pytest.mark.parametrize(
