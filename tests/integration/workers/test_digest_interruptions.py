@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shared.coordination.redis import RedisLink
+from shared.coordination.single_flight import SingleFlight
 from shared.domain.digest_retry import judge
 from shared.domain.digests import ChannelType
 from shared.domain.outcome import Accepted, Scope, Transient
@@ -23,6 +24,7 @@ from tests.support.ledger_rows import scalar
 from tests.support.processes import ProcessStarter
 from tests.support.scripted_http import HANG, Pause, ScriptedHttp, answer, free_port, scripted_http
 from tests.support.waiting import wait_until
+from workers.actors.digest import LOCK
 
 HOOK = "/hook"
 
@@ -89,6 +91,20 @@ def test_one_that_is_killed_after_its_message_was_taken_costs_one_repeat_that_ca
         assert keys_of(server) == [["a"], ["a"]]
         assert len(set(ids_of(server))) == 1
         assert statuses(ledger) == {"a": "sent"}
+
+
+def test_a_run_beside_another_says_so_and_tells_nothing(ledger: Ledger, worker: InProcess) -> None:
+    with scripted_http() as server:
+        server.always(HOOK, answer(200))
+        make_channel(ledger, server.url + HOOK)
+        post(ledger, "a")
+        with SingleFlight(worker.runtime.link, name=LOCK).hold() as flight:
+            assert flight is not None
+            worker.call(JobName.DIGEST, slot=0)
+        assert scalar(ledger, "SELECT result ->> 'skipped' FROM digest_run") == "another run is under way"
+        assert server.posts(HOOK) == []
+        worker.call(JobName.DIGEST, slot=0)
+        assert keys_of(server) == [["a"]]
 
 
 def test_one_that_dies_in_every_call_ends_as_a_failure(ledger: Ledger, worker: InProcess) -> None:
