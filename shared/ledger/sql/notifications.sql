@@ -1,7 +1,8 @@
 -- name: detect_events
 -- Detection: each event that a channel wants to hear of and has not, as one thing to be told; `baseline` writes it down
 -- as known. Committed before anything is delivered. Events come into sight when they are committed, so detection looks
--- back ten minutes before it last looked, longer than any transaction may last.
+-- back ten minutes before it last looked, longer than any transaction may last; but no further than the channel keeps
+-- what it was told, when that is shorter than it was switched off: there it has forgotten what it told.
 INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, details, finding_key, occurred_at, status,
                           next_attempt_at, final_at)
 SELECT c.id, e.dedup_key, e.kind, e.subject, e.severity, e.details, e.finding_key, e.created_at,
@@ -9,7 +10,11 @@ SELECT c.id, e.dedup_key, e.kind, e.subject, e.severity, e.details, e.finding_ke
        CASE WHEN NOT %(baseline)s THEN now() END, CASE WHEN %(baseline)s THEN now() END
 FROM digest_channel c
 JOIN event e ON e.tenant_id = c.tenant_id
-    AND e.received_at >= coalesce(greatest(c.events_from, c.detected_at - interval '10 minutes'), '-infinity')
+    AND e.received_at >= coalesce(greatest(
+        c.events_from, c.detected_at - interval '10 minutes',
+        CASE WHEN c.retention_days IS NOT NULL AND c.detected_at IS NOT NULL
+             THEN least(c.detected_at, now() - c.retention_days * interval '1 day') END
+    ), '-infinity')
 WHERE c.id = %(channel_id)s
   AND array_position(%(severities)s::text[], e.severity) >= array_position(%(severities)s::text[], c.min_severity)
   AND (c.kinds IS NULL OR e.kind = ANY (c.kinds))

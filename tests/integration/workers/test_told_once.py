@@ -40,3 +40,22 @@ def test_what_was_told_of_one_finding_is_known_of_another_with_its_dedup_key(led
         put(ledger, finding("second", dedup_key="both", active=False))
         clean(worker)
         assert statuses(ledger) == {"also an event": "sent"}
+
+
+def test_a_channel_that_was_off_for_longer_than_it_keeps_tells_nothing_again_and_loses_nothing(
+    ledger: Ledger, worker: InProcess
+) -> None:
+    with scripted_http() as server:
+        server.always("/ok", answer(200))
+        make_channel(ledger, server.url + "/ok", retention_days=7)
+        post(ledger, "told")
+        tell(worker)
+        post(ledger, "came while it was off")
+        age(ledger, "8 days")
+        with ledger.transaction() as connection:
+            connection.execute("UPDATE event SET received_at = received_at - interval '8 days'")
+            connection.execute("UPDATE digest_channel SET detected_at = detected_at - interval '8 days'")
+        clean(worker)
+        assert statuses(ledger) == {}
+        tell(worker)
+    assert statuses(ledger) == {"came while it was off": "sent"}
