@@ -164,11 +164,12 @@ def _provider_word(flow: Flow, way: Way, sources: Sources) -> tuple[str, Kind]:
 
 
 def sample_sends(sources: Sources) -> Data:
-    """The sends that owe most, those that may go first, the longest remaining first."""
+    """The sends that owe most, those that may go first, the longest or unknown time left first."""
     flow = sources.once(look)
     rows = [_send_row(flow, send) for send in flow.work.sends]
     order = {"going": 0, "paused": 1, "scheduled": 2}
-    rows.sort(key=lambda row: (order[row["place"]], -(row["time_left"]["seconds"] or 0), -row["left"]))
+    left = {row["id"]: row["time_left"]["seconds"] for row in rows}
+    rows.sort(key=lambda row: (order[row["place"]], left[row["id"]] is not None, -(left[row["id"]] or 0), -row["left"]))
     return {"sends": rows, "count": flow.work.count}
 
 

@@ -240,10 +240,22 @@ def test_what_a_paused_queue_holds_is_in_no_time_left_of_the_other_lane(app: Fla
     data = counted(ledger, [60] * 5, lambda: sections(app))
     [row] = [row for row in data["channels"]["channels"] if row["channel"] == "email"]
     assert (row["due"], row["in_hand"], row["clears"]["words"]) == (119, 1, "about 2 min")
-    [shown] = [send for send in data["sends"]["sends"] if send["id"] == str(single.id)]
+    kept, shown = data["sends"]["sends"]
+    assert (kept["time_left"]["words"], shown["id"]) == ("the queue is paused", str(single.id))
     assert (shown["per_minute"], shown["time_left"]["words"]) == (60, "about 2 min")
     text = text_of(Browser(app).get(f"/admin/monitoring/sends/{single.id}"))
     assert "about 2 min left" in text
+
+
+def test_a_send_of_which_nobody_can_say_when_it_is_over_comes_first(app: Flask, ledger: Ledger) -> None:
+    known, unknown = (make_send(ledger, count=count, status=SENDING, batch_size=100) for count in (600, 300))
+    Hand(ledger).take(known, limit=1)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '5 minutes' WHERE send_id = %s", [unknown.id])
+        connection.execute("UPDATE send SET started_at = now() - interval '5 minutes' WHERE id = %s", [unknown.id])
+    first, second = counted(ledger, [60] * 5, lambda: sections(app)["sends"]["sends"])
+    assert (first["id"], first["time_left"]["words"]) == (str(unknown.id), "no worker")
+    assert (second["id"], second["time_left"]["seconds"]) == (str(known.id), 900)
 
 
 def test_what_is_left_for_later_is_finishing_or_trying_again(app: Flask, ledger: Ledger) -> None:
