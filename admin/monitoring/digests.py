@@ -43,11 +43,17 @@ def _found_run(view: View) -> DigestRun:
 
 
 def _run(view: View) -> Mapping[str, object]:
-    return {"run": _found_run(view)}
+    run = _found_run(view)
+    return {"run": run, "is_broken_off": _is_broken_off(run)}
+
+
+def _is_broken_off(run: DigestRun) -> bool:
+    return run.is_broken_off(longest_call_s=services().settings.digest_timeout_ms / 1000)
 
 
 def _is_open(view: View) -> bool:
-    return _found_run(view).result is None
+    run = _found_run(view)
+    return run.result is None and not _is_broken_off(run)
 
 
 add_page("digests", Panel("digest_channels", "Channels", ("digests",)), tab="Overview")

@@ -17,11 +17,13 @@ _GIVE_UP = statement("give_up_digest_run")
 _END = statement("end_digest_run")
 _SELECT = statement("select_digest_run")
 _SELECT_LAST = statement("select_last_digest_run")
+#: Seconds beside the longest call: for the claims before it and the record after it.
+_SILENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class DigestRun:
-    """A run; `result` is set at its end."""
+    """A run; `result` is set at its end. `begun_s`: seconds since a worker took it up, 0 where none has."""
 
     id: UUID
     asked_by: str
@@ -30,6 +32,11 @@ class DigestRun:
     ended_at: datetime | None
     worker: str | None
     result: dict[str, Any] | None
+    begun_s: float
+
+    def is_broken_off(self, *, longest_call_s: float) -> bool:
+        """Whether its worker must have gone: it said nothing in the time of the longest call and a minute more."""
+        return self.result is None and self.begun_s > longest_call_s + _SILENT_S
 
 
 def ask(connection: Connection, id_: UUID, *, asked_by: str, channel_id: int | None = None) -> None:

@@ -24,10 +24,12 @@ UPDATE digest_run SET ended_at = now(), result = %(result)s WHERE id = %(id)s AN
 
 -- name: select_digest_run
 -- How far one is.
-SELECT id, asked_by, asked_at, started_at, ended_at, worker, result FROM digest_run WHERE id = %(id)s
+SELECT id, asked_by, asked_at, started_at, ended_at, worker, result,
+       coalesce(extract(epoch FROM now() - started_at), 0)::float8 FROM digest_run WHERE id = %(id)s
 
 -- name: select_last_digest_run
 -- The last dispatch that came to its end.
-SELECT id, asked_by, asked_at, started_at, ended_at, worker, result
+SELECT id, asked_by, asked_at, started_at, ended_at, worker, result,
+       coalesce(extract(epoch FROM now() - started_at), 0)::float8
 FROM digest_run WHERE channel_id IS NULL AND started_at IS NOT NULL AND ended_at IS NOT NULL
 ORDER BY asked_at DESC LIMIT 1

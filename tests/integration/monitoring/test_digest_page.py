@@ -295,6 +295,22 @@ def test_what_a_worker_took_up_is_not_given_up(ledger: Ledger) -> None:
         assert not digest_runs.give_up(connection, id_)
 
 
+def test_a_run_whose_worker_is_gone_is_broken_off(browser: Browser, ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        digest_runs.ask(connection, id_ := uuid4(), asked_by="kim")
+        digest_runs.begin(connection, id_, worker="w")
+    path = f"{PATH}/runs/{id_}"
+    assert "under way" in text_of(browser.get(path))
+    with ledger.autocommit() as connection:  # the longest call may take 20 s
+        connection.execute("UPDATE digest_run SET started_at = now() - interval '82 seconds'")
+    shown = browser.get(path)
+    assert "broken off A worker took it up" in text_of(shown)
+    assert "under way" not in text_of(shown)
+    with ledger.autocommit() as connection:
+        digest_runs.end(connection, id_, result={"told": 3})
+    assert "3 told" in text_of(browser.get(path))
+
+
 def test_who_may_only_read_changes_nothing(app: Flask, told: int, ledger: Ledger) -> None:
     reader = Browser(app, role=Role.READ, name="robin")
     assert reader.get(PATH).status_code == 200
