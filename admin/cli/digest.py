@@ -5,7 +5,8 @@ from typing import Any
 import click
 
 from admin.cli.digest_channels import channel
-from admin.cli.digest_runs import found_channel, run_by_worker
+from admin.cli.digest_requeue import requeue
+from admin.cli.digest_runs import run_by_worker
 from admin.cli.fault import CommandError
 from admin.cli.moments import when
 from admin.cli.operator import as_operator
@@ -22,6 +23,7 @@ def digest() -> None:
 
 
 digest.add_command(channel)
+digest.add_command(requeue)
 
 
 @digest.command("run")
@@ -87,23 +89,3 @@ def history(name: str | None, kind: str | None, status: str | None, messages: bo
             for one in told
         ]  # fmt: skip
     say(as_table(head, rows))
-
-
-@digest.command("requeue")
-@click.argument("name", metavar="CHANNEL")
-@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(min=1))
-@click.option("--all", "all_of_them", is_flag=True, help="All dead letters of the channel.")
-@click.option("--reason", metavar="TEXT", help="Why. Kept in the audit.")
-@as_operator
-def requeue(name: str, ids: tuple[int, ...], all_of_them: bool, reason: str | None, operator: str) -> None:  # noqa: FBT001  # as above
-    """Have dead letters of a channel told again, with all attempts: by the ids of `digest history`, or --all."""
-    from shared.ledger import digest_setup
-
-    if bool(ids) == all_of_them:
-        raise click.UsageError("say which: ids of `tidings digest history --status dead_lettered`, or --all")
-    with ledger_transaction() as connection:
-        found = found_channel(connection, name)
-        again = digest_setup.requeue(connection, found, ids=ids or None, reason=reason, operator=operator)
-    if not again:
-        raise CommandError("none of them is a dead letter of this channel")
-    say(f"{again:,} are told again with the next dispatch; now: tidings digest run")

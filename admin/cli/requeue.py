@@ -137,7 +137,9 @@ def _plan(kind: "OperationKind", given: dict[str, Any]) -> None:
         needed = "" if kind is OperationKind.DISCARD else f" for more than {REASON_ABOVE} deliveries"
         raise CommandError(f"say why: --reason is needed{needed}")
     if not given["yes"]:
-        _confirm(seen, accepts_duplicates=accepts and _takes_unsure(seen))
+        if accepts and _takes_unsure(seen):
+            say("Some of them may have been sent already, and are then received twice.")
+        confirm(kind, seen.total)
     undo_s = 0.0 if given["now"] else operations.UNDO_S
     with ledger_transaction() as connection:
         planned, _ = operations.plan(
@@ -153,7 +155,7 @@ def _plan(kind: "OperationKind", given: dict[str, Any]) -> None:
         )
     if planned is None:
         raise CommandError(f"there is nothing left to {kind.value}: somebody else was faster")
-    _tell(planned, undo_s=undo_s)
+    tell(planned, undo_s=undo_s)
 
 
 def _asked(given: dict[str, Any], *, may_name_unsure: bool) -> "FailureFilter":
@@ -218,21 +220,24 @@ def _takes_unsure(seen: "Preview") -> bool:
     return any(share.status.value == "unsure" for share in seen.taken)
 
 
-def _confirm(seen: "Preview", *, accepts_duplicates: bool) -> None:
+def confirm(kind: "OperationKind", total: int, *, nouns: tuple[str, str] = ("delivery", "deliveries")) -> None:
+    """
+    Ask whether that many are meant; of many the number has to be typed. `nouns`: one, several.
+
+    Raises: CommandError where they are not.
+    """
     from shared.domain.requeue import TYPED_ABOVE
 
-    total = seen.total
-    if accepts_duplicates:
-        say("Some of them may have been sent already, and are then received twice.")
     if total > TYPED_ABOVE:
-        typed = click.prompt(f"Type {total} to {seen.kind.value} them", default="", show_default=False)
+        typed = click.prompt(f"Type {total} to {kind.value} them", default="", show_default=False)
         if typed.replace(",", "").strip() != str(total):
             raise CommandError("nothing was done")
-    elif not click.confirm(f"{seen.kind.verb} {total:,} {'delivery' if total == 1 else 'deliveries'}?"):
+    elif not click.confirm(f"{kind.verb} {total:,} {nouns[total != 1]}?"):
         raise CommandError("nothing was done")
 
 
-def _tell(planned: "Operation", *, undo_s: float) -> None:
+def tell(planned: "Operation", *, undo_s: float) -> None:
+    """Say which operation it is, and how to follow it or take it back."""
     say(planned.id)
     if undo_s:
         say(f"Begins in {undo_s:.0f} s. Take it back: tidings operation undo {planned.id}", err=True)

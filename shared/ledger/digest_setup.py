@@ -1,6 +1,6 @@
-"""What people do to digest channels and dead letters, each written into the audit; the same for command and page."""
+"""What people do to digest channels, each written into the audit; the same for command and page."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
@@ -127,21 +127,6 @@ def remove(connection: Connection, channel: DigestChannel, *, operator: str) -> 
     """Remove a channel with its history."""
     digest_channels.remove(connection, channel.id)
     _note(connection, "remove channel", channel.name, operator, "removed", count=channel.waiting)
-
-
-def requeue(
-    connection: Connection,
-    channel: DigestChannel,
-    *,
-    ids: Sequence[int] | None,
-    reason: str | None,
-    operator: str,
-) -> int:
-    """Have dead letters of a channel told again, those named or all; how many."""
-    again = notifications.requeue(connection, channel.id, ids=ids)
-    if again:
-        _note(connection, "requeue notifications", channel.name, operator, "planned", count=len(again), reason=reason)
-    return len(again)
 
 
 def ask_run(connection: Connection, *, operator: str, channel: DigestChannel | None = None) -> UUID:

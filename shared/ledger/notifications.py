@@ -35,7 +35,6 @@ _RELEASE = statement("release_items")
 _ADD_COUNTS = statement("add_notification_counts")
 _COUNTS = statement("select_notification_counts")
 _WAITING = statement("count_notifications_waiting")
-_REQUEUE = statement("requeue_notifications")
 _HISTORY = statement("select_notifications")
 _STORY = statement("select_notification")
 _DIGESTS = statement("select_digests")
@@ -227,12 +226,6 @@ def counts(connection: Connection) -> list[tuple[str, str, str, int]]:
 def waiting(connection: Connection) -> list[tuple[str, str, int]]:
     """What was found and is neither told nor given up: channel, kind, how many."""
     return connection.execute(_WAITING).fetchall()
-
-
-def requeue(connection: Connection, channel_id: int, *, ids: Sequence[int] | None = None) -> list[int]:
-    """Have dead letters of a channel told again, with all attempts: those named, or all; which they were."""
-    parameters = {"channel_id": channel_id, "ids": None if ids is None else list(ids)}
-    return [row[0] for row in connection.execute(_REQUEUE, parameters)]
 
 
 def history(

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import FailureFilter, OperationKind
 from shared.ledger import digest_requeue, operations, requeue
 from shared.ledger.db import Connection, Ledger
@@ -103,3 +104,17 @@ def operation(ledger: Ledger, id_: UUID) -> Operation:
 def of(send: MadeSend, **more: Any) -> FailureFilter:
     """Of one send."""
     return FailureFilter(send_id=send.id, **more)
+
+
+def requeue_dead_letters(connection: Connection, asked: DeadLetterFilter) -> int:
+    """Have dead letters of digests told again, in this transaction; how many are."""
+    planned, _ = operations.plan(
+        connection,
+        OperationKind.REQUEUE,
+        asked,
+        operator="kim",
+        reason=None,
+        as_of=requeue.ledger_now(connection),
+        undo_s=0,
+    )
+    return 0 if planned is None else digest_requeue.work_on(connection, planned.id, limit=1_000)[0]

@@ -166,15 +166,6 @@ FROM (
 ) AS counted
 GROUP BY channel, named ORDER BY channel, named
 
--- name: requeue_notifications
--- A person has dead letters told again, those named or all of a channel: a new life with all attempts. `last_error`
--- stays until there is another.
-UPDATE notification
-SET status = 'pending', attempt_count = 0, owed_since = now(), next_attempt_at = now(), final_at = NULL,
-    dispatch_batch_id = NULL
-WHERE channel_id = %(channel_id)s AND status = 'dead_lettered' AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s))
-RETURNING id
-
 -- name: select_notifications
 -- The history, newest first, after a keyset cursor. As many of each channel as are asked for, by indexes that only this
 -- order has: in that of the primary key the planner would look for what is rare among a million others.

@@ -9,6 +9,7 @@ from shared.ledger.db import Ledger
 from tests.integration.cli.conftest import Install, Installation
 from tests.support.digests import LOOPBACK, post, put, statuses
 from tests.support.ledger_rows import scalar
+from tests.support.requeuing import finish
 from tests.support.scripted_http import ScriptedHttp, answer, free_port, scripted_http
 
 HOSTS = {name.upper(): value for name, value in LOOPBACK.items()}
@@ -86,9 +87,17 @@ def test_a_dead_letter_is_requeued(installation: Installation, ledger: Ledger) -
         ids = [line.split()[0] for line in dead.splitlines()[1:]]
         assert len(ids) == 2
         assert installation.tidings("digest", "requeue", "ops").exit_code == 2
-        assert "1 are told again" in installation.tidings("digest", "requeue", "ops", ids[0]).output
-        assert "1 are told again" in installation.tidings("digest", "requeue", "ops", "--all").output
-        assert installation.tidings("digest", "requeue", "ops", "--all").exit_code == 1
+        shown = installation.tidings("digest", "requeue", "ops", ids[0], "9999", "--dry-run").output
+        assert "1 would be told again" in shown
+        assert "1 left out: no such dead letter of this channel" in shown
+        assert installation.tidings("digest", "requeue", "ops", ids[0]).exit_code == 1  # nobody has said yes
+        planned = installation.tidings("digest", "requeue", "ops", ids[0], "--yes").stdout.split()[-1]
+        assert installation.tidings("operation", "undo", planned).output == "Undone: nothing was done.\n"
+        assert set(statuses(ledger).values()) == {"dead_lettered"}
+        assert installation.tidings("digest", "requeue", "ops", "--all", "--yes", "--now").exit_code == 0
+        finish(ledger)
+        assert set(statuses(ledger).values()) == {"pending"}
+        assert installation.tidings("digest", "requeue", "ops", "--all", "--yes").exit_code == 1
         server.always("/hook", answer(200))
         installation.tidings("digest", "run")
         assert statuses(ledger) == {"a": "sent", "b": "sent"}

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from uuid import uuid4
 
+from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.digest_retry import judge
 from shared.domain.digests import NOTIFICATION_EDGES, Digest, DigestStatus, Item, NotificationStatus, Severity
 from shared.domain.outcome import Accepted, Ambiguous, Outcome, Scope, Throttled, Transient
@@ -11,6 +12,7 @@ from shared.ledger import digest_channels, notifications
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.notifications import Claimed
 from tests.support.digests import make_channel, post, put
+from tests.support.requeuing import requeue_dead_letters
 
 Operate = Callable[[Connection, int, int], object]
 
@@ -53,14 +55,21 @@ def detecting(connection: Connection, channel: int, row: int) -> None:
     notifications.detect(connection, channel, baseline=True)
 
 
+def requeueing(*, named: bool) -> Operate:
+    def operate(connection: Connection, channel: int, row: int) -> None:
+        requeue_dead_letters(connection, DeadLetterFilter(ids=(row,) if named else ()))
+
+    return operate
+
+
 OPERATIONS: list[Operate] = [
     recording(Accepted(None)),
     recording(Transient(Scope.PROVIDER, "x")),
     recording(Transient(Scope.PROVIDER, "x"), last=True),
     recording(Ambiguous("x")),
     recording(Throttled("x")),
-    lambda connection, channel, row: notifications.requeue(connection, channel),
-    lambda connection, channel, row: notifications.requeue(connection, channel, ids=[row]),
+    requeueing(named=False),
+    requeueing(named=True),
     detecting,
 ]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.digests import DIGEST_CAP, Severity
 from shared.jobs import JobName
 from shared.ledger import notifications
@@ -15,6 +16,7 @@ from shared.ledger.db import Ledger
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
 from tests.support.digests import LOOPBACK, SECRET, age, event, finding, make_channel, post, put, rows, statuses
+from tests.support.requeuing import requeue_dead_letters
 from tests.support.scripted_http import CLOSE, ScriptedHttp, answer, free_port, scripted_http
 
 HOOK = "/hook"
@@ -334,13 +336,13 @@ def test_a_frozen_set_stays_one_when_its_repeat_surely_failed(
 def test_a_dead_letter_is_told_again_when_a_person_asks(
     ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp
 ) -> None:
-    channel = make_channel(ledger, endpoint.url + HOOK, max_delivery_attempts=1)
+    make_channel(ledger, endpoint.url + HOOK, max_delivery_attempts=1)
     endpoint.once(HOOK, answer(400))
     post(ledger, "a")
     run(worker)
     assert statuses(ledger) == {"a": "dead_lettered"}
     with ledger.transaction() as connection:
-        assert len(notifications.requeue(connection, channel)) == 1
+        assert requeue_dead_letters(connection, DeadLetterFilter()) == 1
     run(worker)
     assert statuses(ledger) == {"a": "sent"}
 
