@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from flask import abort, flash, make_response, redirect, request, url_for
+from flask import abort, flash, make_response, redirect, render_template, request, url_for
 from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Response as AnyResponse
 
@@ -64,7 +64,8 @@ def add_channel() -> AnyResponse:
     _tell_pages()
     if made is None:
         return redirect(url_for("monitoring.digest_page"), code=HTTPStatus.SEE_OTHER)
-    return make_response(page("digests", "monitoring/digest_secret.html", channel_name=name, secret=made))
+    # Without the snapshot, which may not be there just now: the secret would be lost.
+    return make_response(render_template("monitoring/digest_secret.html", channel_name=name, secret=made))
 
 
 @pages.get("/digests/channels/<name>/edit")

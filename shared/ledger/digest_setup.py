@@ -96,7 +96,9 @@ def add(
         tells_existing=tell_existing,
     )
     if channel_id is None:
-        raise ChannelError({"name": f"{name} is taken"})
+        # Perhaps by the first of two clicks, whose answer alone had the secret that was made.
+        unseen = "; where its signing secret was not seen, edit the channel and give it another"
+        raise ChannelError({"name": f"{name} is taken{unseen if type_ is ChannelType.WEBHOOK else ''}"})
     known = 0 if tell_existing else notifications.detect(connection, channel_id, baseline=True)
     _note(connection, "add channel", name, operator, f"{type_.value}, {known} known", detail=setup.config)
     return known
