@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from admin.monitoring import flow
 from admin.monitoring.snapshot import Data, Section, Sources, add_section, iso
+from admin.monitoring.snapshot_shape import SHAPE
 from shared.accounts import credential_of, provider_name
 from shared.coordination import keys
 from shared.coordination.redis import RedisUnavailable
@@ -117,7 +118,7 @@ def _run_since(now: datetime, ago: list[int]) -> str | None:
 
 def _totals(sources: Sources) -> list[Data]:
     """Everything since the beginning; summed anew every _TOTALS_MS for the whole fleet, since it reads every minute."""
-    key = keys.SNAPSHOT_TOTALS.name(sources.settings.redis_namespace)
+    key = keys.SNAPSHOT_TOTALS.name(sources.settings.redis_namespace, shape=SHAPE)
     with suppress(RedisUnavailable):
         (kept,) = sources.link.pipeline([("GET", key)])
         if kept:

@@ -1,5 +1,5 @@
 """
-Who builds the snapshot, and when: one process for the whole fleet, at most every FRESH_S seconds.
+Who builds the snapshot, and when: one process for the whole fleet of a release, at most every FRESH_S seconds.
 
 The document lies in Redis. Whoever finds it older than FRESH_S and nobody at work builds the next one; the others show
 the last until it is there. Without Redis each process builds its own, no more often, and keeps its last in memory.
@@ -17,6 +17,7 @@ from flask import Flask, current_app
 
 from admin.extensions import Services
 from admin.monitoring.snapshot import LAST_GOOD_S, Snapshot, build
+from admin.monitoring.snapshot_shape import SHAPE
 from shared.coordination import keys
 from shared.coordination.redis import RedisUnavailable, Script
 
@@ -46,7 +47,7 @@ class SnapshotCache:
         #: This process's, which builds one at a time.
         self._token = uuid4().hex
         names = (keys.SNAPSHOT, keys.SNAPSHOT_BUILD)
-        self._keys = [key.name(services.settings.redis_namespace) for key in names]
+        self._keys = [key.name(services.settings.redis_namespace, shape=SHAPE) for key in names]
         self._lock = threading.Lock()
         self._known: Snapshot | None = None
         self._fresh_until = 0.0

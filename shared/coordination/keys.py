@@ -149,15 +149,15 @@ DOORBELL_QUIET = Key(
     meaning="the fleet rang a moment ago",
 )
 SNAPSHOT = Key(
-    template="<ns>:{snapshot}:document",
+    template="<ns>:{snapshot}:<shape>:document",
     type="string: JSON",
     ttl="10 min",
     writer="web processes (snapshot)",
     reader="web processes (snapshot)",
-    meaning="what the pages show, for the whole fleet",
+    meaning="what the pages show, for the whole fleet; `<shape>` names the code that wrote it, which alone reads it",
 )
 SNAPSHOT_BUILD = Key(
-    template="<ns>:{snapshot}:build",
+    template="<ns>:{snapshot}:<shape>:build",
     type="string: builder's token, or done",
     ttl="8 s while it is built; then to the end of the 2 s for which it is fresh",
     writer="web processes (snapshot)",
@@ -165,7 +165,7 @@ SNAPSHOT_BUILD = Key(
     meaning="one process builds for all, at most every 2 s",
 )
 SNAPSHOT_TOTALS = Key(
-    template="<ns>:{snapshot}:totals",
+    template="<ns>:{snapshot}:<shape>:totals",
     type="string: JSON",
     ttl="5 s",
     writer="web processes (snapshot)",

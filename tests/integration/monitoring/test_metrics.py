@@ -13,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from admin.extensions import installed
 from admin.monitoring.snapshot_cache import SnapshotCache
+from admin.monitoring.snapshot_shape import SHAPE
+from shared.coordination import keys
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import SendStatus
 from shared.ledger import minutes
@@ -36,7 +38,7 @@ def read(app: Flask, **headers: str) -> Samples:
     cache: SnapshotCache = app.extensions["tidings-snapshots"]
     cache.outdate()
     with suppress(RedisUnavailable):
-        installed(app).link.pipeline([("DEL", "tidings:{snapshot}:totals")])
+        installed(app).link.pipeline([("DEL", keys.SNAPSHOT_TOTALS.name("tidings", shape=SHAPE))])
     answer = app.test_client().get("/metrics", headers={name.replace("_", "-"): it for name, it in headers.items()})
     assert answer.status_code == 200, answer.text
     return samples_of(answer.text)

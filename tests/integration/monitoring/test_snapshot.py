@@ -1,10 +1,12 @@
 """The snapshot's document: sections that stand and fall alone, and what the pages say of it."""
 
 import itertools
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,12 @@ from flask import Flask
 from flask.testing import FlaskClient
 from jinja2 import ChoiceLoader, DictLoader
 
+from admin.extensions import installed
 from admin.monitoring import panels, snapshot
 from admin.monitoring.panels import Panel
 from admin.monitoring.snapshot import Section, Sources
+from admin.monitoring.snapshot_shape import SHAPE, shape_of
+from shared.coordination import keys
 from shared.coordination.redis import RedisLink, Script
 from shared.domain.roles import Role
 from shared.settings import Settings
@@ -90,6 +95,29 @@ def test_a_rule_that_raises_costs_no_page_and_is_named_on_it(client: FlaskClient
     page = client.get("/admin/monitoring")
     assert page.status_code == 200
     assert said[0] in page.text
+
+
+def test_a_document_of_another_release_is_as_if_it_were_not_there(app: Flask, client: FlaskClient) -> None:
+    theirs = {key: key.name("tidings", shape="00000000") for key in (keys.SNAPSHOT, keys.SNAPSHOT_BUILD)}
+    link, now = installed(app).link, datetime.now(UTC)
+    document = {"v": round(now.timestamp() * 1000) + 5_000, "at": now.isoformat(), "of": "another release"}
+    link.pipeline([("SET", theirs[keys.SNAPSHOT], json.dumps(document)), ("SET", theirs[keys.SNAPSHOT_BUILD], "done")])
+    assert set(look(client)["stores"]) == {"postgres", "redis"}
+    assert client.get("/admin/monitoring/system").status_code == 200
+    (kept,) = link.pipeline([("GET", theirs[keys.SNAPSHOT])])
+    assert json.loads(kept) == document, "and theirs is left to them"
+
+
+def test_the_shape_follows_the_code(tmp_path: Path) -> None:
+    module = tmp_path / "shared" / "domain" / "health.py"
+    module.parent.mkdir(parents=True)
+    shapes = set()
+    for source in ("", "x = 1\n", "x = 2\n"):
+        module.write_text(source)
+        shapes |= {shape_of(tmp_path), shape_of(tmp_path)}
+    assert len(shapes) == 3
+    assert keys.SNAPSHOT.name("tidings", shape=SHAPE) == f"tidings:{{snapshot}}:{SHAPE}:document"
+    assert re.fullmatch(r"[0-9a-f]{8}", SHAPE)
 
 
 def test_over_a_snapshot_that_nobody_renews_nothing_is_called_well(app: Flask, client: FlaskClient) -> None:
