@@ -289,6 +289,8 @@ def _seconds_left(send: sends.Send) -> int | None:
     elapsed = (send.read_at - send.started_at).total_seconds()
     settled = sum(books.settled for books in send.books.values())
     owed = sum(books.owed for books in send.books.values())
+    if not any(books.waiting > books.later or books.sending for books in send.books.values()):
+        return None  # all that is left has a time of its own: the next try, or an answer
     if elapsed < _LEAST_PACE_S or settled < _LEAST_PACE_SHARE * (settled + owed):
         return None
     return round(owed * elapsed / settled)

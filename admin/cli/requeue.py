@@ -207,7 +207,7 @@ def _ids(words: Sequence[str], file: IO[str] | None) -> "tuple[tuple[UUID, int],
 
 
 def _show(seen: "Preview") -> None:
-    say(f"{seen.kind.verb} {cell(seen.asked.words())}:")
+    say(f"{seen.kind.verb} {cell(seen.asked.words(seen.kind))}:")
     rows = [(share.tenant, share.channel.value, share.status.value, share.count) for share in seen.taken]
     if rows:
         say(as_table(("tenant", "channel", "status", "deliveries"), rows))

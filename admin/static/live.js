@@ -57,7 +57,7 @@
 
   // --- what a person is doing goes first ---------------------------------------------------------------------
   const waiting = new Map();
-  let touchedAt = Date.now();
+  let touchedAt = 0; // of a page that was only loaded nothing is in anybody's hands
   for (const event of ["pointermove", "pointerdown", "keydown", "scroll"]) {
     document.addEventListener(event, () => { touchedAt = Date.now(); }, { passive: true });
   }

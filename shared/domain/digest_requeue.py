@@ -17,8 +17,8 @@ class DeadLetterFilter:
     tenant: str | None = None
     kind: str | None = None
 
-    def words(self) -> str:
-        """The filter as a sentence's object."""
+    def words(self, _kind: object = None) -> str:
+        """The filter as a sentence's object, whatever is done to it."""
         if self.ids:
             count = len(self.ids)
             return f"{count:,} {'notification' if count == 1 else 'notifications'} named by id, if dead-lettered"
@@ -31,7 +31,7 @@ class DeadLetterFilter:
             parts.append(f"of kind {self.kind}")
         return " ".join(parts)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, _kind: object = None) -> dict[str, Any]:
         """For the ledger; of ids their number and a digest, since the operation's items are the ids themselves."""
         named = "\n".join(str(id_) for id_ in sorted(self.ids))
         return {

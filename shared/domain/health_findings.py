@@ -155,7 +155,7 @@ def queue_paused(facts: Facts, _: Thresholds) -> Iterator[Finding]:
     for name, pause in facts.paused_queues().items():
         count = sum(work["due"] for work in facts.rows("work", "due") if work["queue"] == name)
         waiting = f"{count:,} {is_are(count)} waiting"
-        text = f"Queue `{name}` paused by {pause['by']} ({_clipped(pause['reason'])}): {waiting}."
+        text = f"Queue {name} paused by {pause['by']} ({_clipped(pause['reason'])}): {waiting}."
         yield Finding(text, pause["since"], keeps=count > 0)
 
 

@@ -136,9 +136,11 @@ class FailureFilter:
         if not self.statuses or self.statuses - REQUEUEABLE:
             raise ValueError("only failed, dead-lettered and unsure deliveries can be requeued")
 
-    def words(self) -> str:
-        """The filter as a sentence's object."""
+    def words(self, kind: OperationKind | None = None) -> str:
+        """The filter as a sentence's object; a restore takes only what was discarded, and says so."""
         kinds = " or ".join(_WORDS[status] for status in sorted(self.statuses))
+        if kind is OperationKind.RESTORE:
+            kinds = f"discarded ({kinds})"
         what = _CHANNELS[self.channel] if self.channel else "deliveries"
         if self.ids:
             one = len(self.ids) == 1
@@ -163,7 +165,7 @@ class FailureFilter:
             parts.append(f"settled since {self.since:%Y-%m-%d %H:%M:%S %Z}")
         return " ".join(parts)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, kind: OperationKind | None = None) -> dict[str, Any]:
         """For the ledger; of ids their number and a digest, since the operation's items are the ids themselves."""
         named = "\n".join(f"{send_id}.{row_no}" for send_id, row_no in sorted(self.ids))
         return {
@@ -178,7 +180,7 @@ class FailureFilter:
             "recipient": self.recipient,
             "operation": str(self.operation) if self.operation else None,
             "first": self.first,
-            "words": self.words(),
+            "words": self.words(kind),
         }
 
 

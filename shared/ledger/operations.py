@@ -139,7 +139,7 @@ def plan(
             "kind": kind.value,
             "operator": operator,
             "reason": mask_text(reason) if reason else reason,
-            "filter": Jsonb(asked.as_json()),
+            "filter": Jsonb(asked.as_json(kind)),
             "accepts_duplicates": accepts_duplicates,
             "canary": canary,
             "as_of": as_of,
@@ -167,7 +167,7 @@ def plan(
             reason=reason,
             count=frozen.total,
             result="accepted possible duplicates" if accepts_duplicates else "planned",
-            detail={"filter": asked.as_json(), "left_out": {why.value: n for why, n in frozen.left_out.items()}},
+            detail={"filter": asked.as_json(kind), "left_out": {why.value: n for why, n in frozen.left_out.items()}},
         )
     return find(connection, id_), frozen
 

@@ -153,8 +153,16 @@ def test_what_waits_is_shown_when_asked_for(person: Person, stage: Stage) -> Non
     expect(page.locator("#trial details")).not_to_have_attribute("open", "")
 
 
+def test_a_page_that_nobody_touched_shows_new_rows_by_itself(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    stage.rows = ["new", "c", "a"]
+    change(stage, "second")
+    expect(page.locator("#trial_list tbody tr th")).to_have_text(["new", "c", "a"])
+
+
 def test_a_list_keeps_its_rows_and_their_order_until_asked(person: Person, stage: Stage) -> None:
     page = opened(person)
+    page.mouse.move(5, 5)
     rows = page.locator("#trial_list tbody tr")
     stage.rows = ["new", "c", "a"]
     change(stage, "second")

@@ -130,6 +130,11 @@ def test_the_pace_says_how_long_it_will_take(api: Api, ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         connection.execute("UPDATE batch SET owed = 5, sent = 20")
     assert api.get(f"/sends/{send}").get_json()["seconds_left"] in range(24, 28)
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE batch SET due_at = now() + interval '5 minutes'")
+    assert api.get(f"/sends/{send}").get_json()["seconds_left"] is None, "what is left waits for its time"
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE batch SET due_at = now()")
     put(ledger, send, "resumed_at = now()")
     assert api.get(f"/sends/{send}").get_json()["seconds_left"] is None
 

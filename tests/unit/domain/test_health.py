@@ -234,7 +234,7 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     (
         "QueuePaused",
         changed(work={"pauses": [{"queue": "email", "by": "kim", "reason": "moving", "since": ago(minutes=20)}]}),
-        "Queue `email` paused by kim (moving): 312 are waiting.",
+        "Queue email paused by kim (moving): 312 are waiting.",
         healthy(),
     ),
     (
@@ -416,7 +416,7 @@ def test_what_keeps_nothing_from_going_is_a_warning_and_not_the_verdict() -> Non
     assert [warning.rule for warning in judged(document)] == ["QueuePaused"]
     assert health.verdict(judged(document))["text"] == "Sending normally."
     document["sections"]["work"]["data"]["due"] = [due("sms")]
-    assert health.verdict(judged(document))["text"] == "Queue `sms` paused by kim (x): 312 are waiting."
+    assert health.verdict(judged(document))["text"] == "Queue sms paused by kim (x): 312 are waiting."
 
 
 def test_sections_that_are_not_fresh_say_nothing_beside_their_age() -> None:

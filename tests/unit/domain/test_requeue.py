@@ -48,6 +48,12 @@ def test_a_filter_says_what_it_is(asked: FailureFilter, words: str) -> None:
     assert asked.words() == asked.as_json()["words"] == words
 
 
+def test_a_restore_says_that_it_takes_what_was_discarded() -> None:
+    words = FailureFilter().words(OperationKind.RESTORE)
+    assert words == "all discarded (dead-lettered or failed) deliveries"
+    assert FailureFilter().as_json(OperationKind.RESTORE)["words"] == words
+
+
 @pytest.mark.parametrize("statuses", [(), (DeliveryStatus.SENT,), (DeliveryStatus.FAILED, DeliveryStatus.OWED)])
 def test_only_what_failed_or_may_have_can_be_asked_for(statuses: tuple[DeliveryStatus, ...]) -> None:
     with pytest.raises(ValueError, match="can be requeued"):
