@@ -48,6 +48,7 @@ def killed_once(stage: Stage, size: Size) -> Found:
     since = time.monotonic()
     stage.submit(size.pick(short=2_000, full=5_000))
     get_going(stage, accepted=300)
+    wait_for_calls(stage)
     play(stage, [event(0.0, "kill", member="worker_bulk"), event(0.0, "kill", member="worker_bulk.2")])
     accepted = stage.accepted()
     wait_until(lambda: stage.accepted() > accepted, timeout=_MOVING_AGAIN_S, what="the send to move again")
