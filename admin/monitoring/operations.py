@@ -15,12 +15,10 @@ from admin.monitoring.panels import Panel, View, add_page
 from admin.monitoring.reason import given_reason
 from shared.domain.requeue import OperationKind, seconds_for
 from shared.ledger import operation_results, operations
-from shared.ledger.operation_results import Outcome
+from shared.ledger.operation_results import LARGE, Outcome
 from shared.ledger.operations import Operation
 
 PAGE_SIZE = 50
-#: Items above which what became of them is only counted when somebody asks: it is a look at each.
-_COUNTED_UNASKED = 5_000
 _FAILURES = frozenset({"failed", "dead_lettered", "unsure"})
 _STATES = {
     "scheduled": ("begins soon", "busy"),
@@ -46,8 +44,9 @@ def _operation(view: View) -> Mapping[str, object]:
         found = operations.find(connection, id_)
         if found is None:
             abort(HTTPStatus.NOT_FOUND)
-        is_counted = found.done <= _COUNTED_UNASKED or "count" in view.args or found.emptied_at is not None
-        outcome = operation_results.outcome(connection, id_) if is_counted and found.done else Outcome({})
+        is_counted = found.done <= LARGE or "count" in view.args or found.emptied_at is not None
+        read = operation_results.outcome if is_counted else operation_results.counted
+        outcome = read(connection, id_) if found.done else Outcome({})
         skips = operation_results.skips(connection, id_) if found.skipped else {}
     begins_in_s = (found.run_at - datetime.now(UTC)).total_seconds() if found.status == "scheduled" else 0.0
     word, kind = _STATES[found.status]
@@ -60,7 +59,7 @@ def _operation(view: View) -> Mapping[str, object]:
         "percent": _percent(found),
         "per_s": _per_s(found),
         "left_s": seconds_for(found.left, 0, kind=found.kind),
-        "outcome": _became(found, outcome),
+        "outcome": _became(found, outcome, is_past=is_counted and outcome.noted_at is not None),
         "noted_at": outcome.noted_at,
         "is_counted": is_counted,
         "skips": {why.words: count for why, count in skips.items()},
@@ -68,14 +67,14 @@ def _operation(view: View) -> Mapping[str, object]:
     }
 
 
-def _became(found: Operation, outcome: Outcome) -> list[dict[str, object]]:
+def _became(found: Operation, outcome: Outcome, *, is_past: bool) -> list[dict[str, object]]:
     """What has become of the items, what was sent first; what is a failure now leads to those rows."""
     parts = sorted(outcome.counts.items(), key=lambda part: (part[0] != "sent", -part[1]))
     return [
         {
             "count": count,
             "words": _became_words(found, word),
-            "href": None if outcome.noted_at else _became_link(found, word),
+            "href": None if is_past else _became_link(found, word),
         }
         for word, count in parts
     ]

@@ -605,7 +605,8 @@ class Operation(Base):
 
     `as_of` is the cut-off of the preview: what came later is not in the set. `run_at` is when it begins, then when
     its next chunk may go: its pace. `canary`: a few go first, the last of them at `stage_at`. `result` is what had come
-    of it a day after its end; `emptied_at`: retention removed its items, the rest is kept.
+    of it a day after its end, until then what was counted `meanwhile`; `emptied_at`: retention removed its items, the
+    rest is kept.
     """
 
     __tablename__ = "operation"

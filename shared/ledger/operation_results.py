@@ -3,6 +3,7 @@ What came of operations: skipped and why, and what has become of what each did; 
 
 An operation is kept for good, its set of items is not: once it ended long ago and none of what the items name is there
 any more, they are removed. What became of them was written down a day after its end, when nearly all of it is settled.
+Of a large one it is counted before that, too, at growing intervals from its end on: a page has no time for it.
 """
 
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ _SKIPS = statement("operation_skips")
 _OUTCOME = statement("operation_outcome")
 _NOTIFICATION_OUTCOME = statement("notification_operation_outcome")
 _NOTED = statement("select_operation_result")
+_COUNTED = statement("select_operation_count")
+_TO_COUNT = statement("find_operations_to_count")
+_NOTE_COUNT = statement("note_operation_count")
 _TO_NOTE = statement("find_operations_to_note")
 _NOTE = statement("note_operation_result")
 _TO_EMPTY = statement("find_operations_to_empty")
@@ -28,6 +32,8 @@ _IS_KEPT = statement("operation_is_kept")
 _REMOVE = statement("remove_operation_items")
 _EMPTIED = statement("end_emptying_operation")
 
+#: Items above which an operation is large: what became of them is a look at each.
+LARGE = 5_000
 #: In an outcome: what retention has removed meanwhile.
 REMOVED = "removed"
 
@@ -55,6 +61,27 @@ def outcome(connection: Connection, id_: UUID) -> Outcome:
     if noted is None or (counts and REMOVED not in counts):
         return Outcome(counts)
     return Outcome(noted["outcome"], datetime.fromisoformat(noted["at"]))
+
+
+def counted(connection: Connection, id_: UUID) -> Outcome:
+    """What had become of it when that was counted last; empty where it never was."""
+    row = connection.execute(_COUNTED, {"id": id_}).fetchone()
+    return Outcome({}) if row is None else Outcome(row[0]["outcome"], datetime.fromisoformat(row[0]["at"]))
+
+
+def to_count(connection: Connection, *, limit: int) -> list[UUID]:
+    """Large operations of the last day that are to be counted (again), the longest over first."""
+    return [row[0] for row in connection.execute(_TO_COUNT, {"large": LARGE, "limit": limit})]
+
+
+def note_count(connection: Connection, id_: UUID) -> None:
+    """Count what has become of it and keep that for a while, inside a transaction."""
+    connection.execute(_NOTE_COUNT, {"id": id_, "outcome": Jsonb(_count(connection, id_))})
+
+
+def note_uncounted(connection: Connection, id_: UUID) -> None:
+    """It could not be counted in time: the next count of it comes as late as after one that could."""
+    connection.execute(_NOTE_COUNT, {"id": id_, "outcome": Jsonb({})})
 
 
 def to_note(connection: Connection, *, run: int, limit: int) -> list[UUID]:

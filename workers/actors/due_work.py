@@ -23,7 +23,7 @@ from shared.coordination.queue_depth import Queues
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.states import DeliveryStatus, SendEventKind
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, Jobs, QueueName
-from shared.ledger import batches, cancelling, chains, operations, recovery, send_events
+from shared.ledger import batches, cancelling, chains, operation_results, operations, recovery, send_events
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN
 from shared.recovery.fan_out import FanOuts
 from shared.recovery.holds import Holds
@@ -203,9 +203,9 @@ class DueWork:
                 counts.requeued += 1
 
     def move_operations(self) -> None:
-        """A message for the operations of people, where one should be moving and no worker is at it."""
+        """A message for the operations of people, where one should be moving with no worker at it, or be counted."""
         with self._runtime.ledger.autocommit() as connection:
-            waiting = operations.is_any_waiting(connection)
+            waiting = operations.is_any_waiting(connection) or operation_results.to_count(connection, limit=1)
         if waiting:
             try:
                 self._jobs.periodic(JobName.OPERATE, slot=0)

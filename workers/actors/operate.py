@@ -4,10 +4,11 @@ import logging
 import time
 
 import dramatiq
+import psycopg
 
 from shared.domain.requeue import CANARY_STEPS, canary_step, seconds_for
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
-from shared.ledger import digest_requeue, operations, requeue
+from shared.ledger import digest_requeue, operation_results, operations, requeue, retention
 from shared.ledger.db import POSTGRES_AWAY, Connection
 from shared.ledger.operations import Taken
 from workers.middleware.runtime import Runtime
@@ -18,6 +19,8 @@ _log = logging.getLogger(__name__)
 CHUNK = 200
 #: Seconds between two looks at what became of the first ones.
 _CANARY_LOOK_S = 1.0
+#: Seconds for the count of what came of an operation.
+_COUNT_S = 10.0
 #: Seconds a message works; due work sends another while an operation is open.
 _BUDGET_S = 10.0
 
@@ -38,13 +41,29 @@ class Operate:
                     continue
                 with self._runtime.ledger.autocommit() as connection:
                     wait_s = operations.next_in_s(connection)
+                if wait_s is None or wait_s > _CANARY_LOOK_S:
+                    self.count_results()
+                    return
             except POSTGRES_AWAY as error:
                 # A deadlock, too, is told like this: the chunk is undone, and done again when it is found.
                 _log.warning("operation_interrupted", extra={"error": type(error).__name__})
                 return
-            if wait_s is None or wait_s > _CANARY_LOOK_S:
-                return
             self._runtime.wait_draining(max(wait_s, 0.02))
+
+    def count_results(self, *, patience_s: float = _COUNT_S) -> None:
+        """Count what came of large operations where it is time to: a page does not."""
+        with self._runtime.ledger.autocommit() as connection:
+            found = operation_results.to_count(connection, limit=1)
+        for id_ in found:
+            try:
+                with self._runtime.ledger.transaction() as connection:
+                    retention.limit_statements(connection, seconds=patience_s)
+                    operation_results.note_count(connection, id_)
+            except psycopg.errors.QueryCanceled:
+                _log.warning("operation_not_counted", extra={"operation": str(id_), "seconds": patience_s})
+                with self._runtime.ledger.transaction() as connection:
+                    operation_results.note_uncounted(connection, id_)
+            self._runtime.doorbell.ring("operation")
 
     def work_once(self) -> bool:
         """One chunk of one operation, in one transaction; False when none is due."""

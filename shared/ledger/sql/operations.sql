@@ -139,24 +139,44 @@ WHERE i.operation_id = %(id)s AND i.result = 'done'
 GROUP BY 1 ORDER BY 2 DESC, 1
 
 -- name: select_operation_result
--- What was written down of an operation that is over; no row where nothing was.
-SELECT result FROM operation WHERE id = %(id)s AND result IS NOT NULL
+-- What was written down of an operation that is over, for good; no row where nothing was.
+SELECT result FROM operation WHERE id = %(id)s AND result ? 'at'
+
+-- name: select_operation_count
+-- What was counted of it last; no row where nothing was.
+SELECT coalesce(result -> 'meanwhile', result) FROM operation WHERE id = %(id)s AND result IS NOT NULL
+
+-- name: find_operations_to_count
+-- Due work: large operations of the last day whose result is counted meanwhile, since no page does it: at their end, and
+-- again each time they have been over for twice as long as they were at the count before.
+SELECT id FROM operation
+WHERE done > %(large)s AND ended_at >= now() - interval '1 day' AND NOT coalesce(result ? 'at', false)
+  AND (result IS NULL
+       OR now() - ended_at >= greatest(2 * ((result -> 'meanwhile' ->> 'at')::timestamptz - ended_at), interval '1 minute'))
+ORDER BY ended_at, id LIMIT %(limit)s
+
+-- name: note_operation_count
+-- What came of it so far, until its result is written down for good. Guard: it is over, and that was not done.
+UPDATE operation
+SET result = jsonb_build_object('meanwhile', jsonb_build_object('at', now(), 'outcome', %(outcome)s::jsonb))
+WHERE id = %(id)s AND ended_at IS NOT NULL AND NOT coalesce(result ? 'at', false)
 
 -- name: find_operations_to_note
 -- Operations that ended a day ago, when nearly all of what they took is settled, without a result that is written down;
 -- in another order each run, so that one that cannot be counted is not always before the others.
 SELECT id FROM operation
-WHERE ended_at < now() - interval '1 day' AND result IS NULL
+WHERE ended_at < now() - interval '1 day' AND NOT coalesce(result ? 'at', false)
 ORDER BY md5(id::text || %(run)s::text) LIMIT %(limit)s
 
 -- name: note_operation_result
 -- What came of it is written down. Guard: it is over, and this is the first time.
-UPDATE operation SET result = %(result)s WHERE id = %(id)s AND ended_at IS NOT NULL AND result IS NULL
+UPDATE operation SET result = %(result)s
+WHERE id = %(id)s AND ended_at IS NOT NULL AND NOT coalesce(result ? 'at', false)
 
 -- name: find_operations_to_empty
 -- Operations whose items may go: ended long ago, with a result that is written down; in another order each run.
 SELECT id FROM operation
-WHERE ended_at < now() - %(days)s * interval '1 day' AND result IS NOT NULL AND emptied_at IS NULL
+WHERE ended_at < now() - %(days)s * interval '1 day' AND result ? 'at' AND emptied_at IS NULL
 ORDER BY md5(id::text || %(run)s::text) LIMIT %(limit)s
 
 -- name: operation_is_kept
@@ -177,7 +197,7 @@ SELECT EXISTS (
 -- name: remove_operation_items
 -- Some of its items. Guard: its result is written down.
 WITH this AS (
-    SELECT id FROM operation WHERE id = %(id)s AND ended_at IS NOT NULL AND result IS NOT NULL
+    SELECT id FROM operation WHERE id = %(id)s AND ended_at IS NOT NULL AND result ? 'at'
 ), items AS (
     DELETE FROM operation_item WHERE ctid = ANY (ARRAY(
         SELECT i.ctid FROM operation_item i JOIN this ON this.id = i.operation_id LIMIT %(limit)s))
@@ -191,4 +211,4 @@ SELECT ((SELECT count(*) FROM items) + (SELECT count(*) FROM notifications))::in
 
 -- name: end_emptying_operation
 -- None of its items is left.
-UPDATE operation SET emptied_at = now() WHERE id = %(id)s AND result IS NOT NULL
+UPDATE operation SET emptied_at = now() WHERE id = %(id)s AND result ? 'at'

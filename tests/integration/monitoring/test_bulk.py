@@ -8,7 +8,7 @@ from flask import Flask
 
 from shared.domain.roles import Role
 from shared.domain.states import Channel
-from shared.ledger import operations
+from shared.ledger import operation_results, operations
 from shared.ledger.db import Ledger
 from tests.support.books import assert_books_balance
 from tests.support.browser import Browser, text_of
@@ -309,6 +309,61 @@ def test_a_reader_may_look_and_not_do(app: Flask, browser: Browser, ledger: Ledg
         assert reader.post(f"{path}/{action}").status_code == 403
     with ledger.transaction() as connection:
         assert operations.newest(connection, limit=1)[0].status == "scheduled"
+
+
+def test_the_result_of_a_large_one_is_counted_for_the_page(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=3)
+    path = confirm(browser, f"kind=requeue&group={CAUSE}")
+    let_begin(ledger)
+    finish(ledger)
+    with ledger.autocommit() as connection:
+        assert operation_results.to_count(connection, limit=1) == []
+        connection.execute("UPDATE operation SET total = 6000, done = 6000")
+        said = text_of(browser.get(path))
+        assert ("Count it" in said, "3 owed" in said) == (True, False)
+        [id_] = operation_results.to_count(connection, limit=9)
+        operation_results.note_count(connection, id_)
+    put_rows(ledger, send.id, [1, 2, 3], "sent")
+    assert re.search(r"3 owed as of [-\d]+ [:\d]+ UTC Count it as of now", text_of(browser.get(path)))
+    assert "3 sent" in text_of(browser.get(f"{path}?count=1"))
+
+
+@pytest.mark.parametrize(
+    ("ended", "result", "again", "for_good"),
+    [
+        ("10 minutes", "6 minutes", True, False),
+        ("10 minutes", "4 minutes", False, False),
+        ("30 seconds", "30 seconds", False, False),
+        ("25 hours", "2 hours", False, True),
+        ("10 minutes", None, True, False),
+        ("25 hours", None, False, True),
+    ],
+)
+def test_a_large_result_is_counted_more_seldom_the_longer_it_is_over_and_then_for_good(
+    browser: Browser, ledger: Ledger, ended: str, result: str | None, again: bool, for_good: bool
+) -> None:
+    make_failures(ledger)
+    confirm(browser, f"kind=requeue&group={CAUSE}")
+    let_begin(ledger)
+    finish(ledger)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET total = 6000, done = 6000, ended_at = now() - %s::interval", [ended])
+        if result:
+            connection.execute(
+                "UPDATE operation SET result = jsonb_build_object('meanwhile',"
+                " jsonb_build_object('at', now() - %s::interval, 'outcome', '{}'::jsonb))",
+                [result],
+            )
+        assert bool(operation_results.to_count(connection, limit=1)) is again
+        assert operation_results.to_empty(connection, days=0, run=1, limit=1) == []
+        found = operation_results.to_note(connection, run=1, limit=1)
+        assert bool(found) is for_good
+        for id_ in found:
+            operation_results.note(connection, id_)
+            operation_results.note_count(connection, id_)  # too late: what is written down for good stays
+            assert operation_results.to_note(connection, run=1, limit=1) == []
+            assert operation_results.to_empty(connection, days=0, run=1, limit=1) == [id_]
+            assert operation_results.counted(connection, id_).counts == {"owed": 1}
 
 
 def test_operations_are_listed_page_by_page_each_once(browser: Browser, ledger: Ledger) -> None:

@@ -46,6 +46,37 @@ def work_until(ledger: Ledger, worker: InProcess, id_: UUID, *, done: int) -> No
     wait_until(lambda: work(worker) and operation(ledger, id_).done == done, what=f"{done} to be requeued")
 
 
+def test_the_result_of_a_large_operation_is_counted_when_it_ends_and_when_it_is_time(
+    ledger: Ledger, ches: InProcess
+) -> None:
+    send = dead(ledger, 3)
+    made = plan(ledger, of(send))
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET total = 6000, done = 5997")
+        Operate(ches.runtime).run()
+        assert operation(ledger, made.id).status == "done"
+        assert operation_results.counted(connection, made.id).counts == {"owed": 3}
+        ches.tick()
+        assert ches.messages(QueueName.OPS) == []
+        connection.execute("UPDATE operation SET result = NULL")
+        ches.tick()
+    assert [message.actor_name for message in ches.messages(QueueName.OPS)] == [JobName.OPERATE]
+
+
+def test_a_result_that_cannot_be_counted_in_time_is_tried_again_later(ledger: Ledger, ches: InProcess) -> None:
+    send = dead(ledger, 3)
+    made = plan(ledger, of(send))
+    assert work(ches) == 1
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET total = 6000, done = 6000")
+    with ledger.transaction() as other:
+        other.execute("LOCK TABLE operation_item IN ACCESS EXCLUSIVE MODE")
+        Operate(ches.runtime).count_results(patience_s=0.05)
+    with ledger.autocommit() as connection:
+        assert operation_results.counted(connection, made.id).counts == {}
+        assert operation_results.to_count(connection, limit=1) == []
+
+
 def test_what_is_requeued_is_sent_once_under_a_new_key(ledger: Ledger, ches: InProcess, provider: ScriptedHttp) -> None:
     send = dead(ledger, 30)
     made = plan(ledger, of(send))
