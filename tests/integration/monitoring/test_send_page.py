@@ -49,7 +49,9 @@ def test_an_id_among_the_arguments_does_not_show_another_send(
     browser: Browser, ledger: Ledger, mixed: MadeSend
 ) -> None:
     other = make_send(ledger, count=7, status=SENDING)
-    assert str(other.id) not in browser.get(address(mixed, f"?id={other.id}")).text
+    answer = browser.get(address(mixed, f"?id={other.id}"))
+    assert address(other) not in answer.text
+    assert str(other.id) not in text_of(answer)
 
 
 def test_the_pills_count_every_delivery_once(browser: Browser, mixed: MadeSend) -> None:
