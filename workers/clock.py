@@ -7,7 +7,6 @@ It does no work of its own. A tick that cannot be enqueued is lost; the next one
 import logging
 import signal
 import sys
-import threading
 import time
 from dataclasses import dataclass
 
@@ -69,15 +68,16 @@ class Clock:
         self._jobs = jobs
         self._periodic = jobs_due
         self._newest: dict[JobName, int] = {}
-        self._stop = threading.Event()
+        self._stopped = False
 
     def stop(self, *_signal: object) -> None:
-        """End after the tick under way."""
-        self._stop.set()
+        """End after the tick under way. Takes no lock: the thread that the signal interrupts is the one that runs."""
+        self._stopped = True
 
     def run(self) -> None:
         """Claim and enqueue until stopped; stores that are away are waited for."""
-        while not self._stop.wait(_LOOK_S):
+        while not self._stopped:
+            time.sleep(_LOOK_S)
             for job in self._periodic:
                 slot = slot_of(job.interval_s, now_s=time.time())
                 if self._newest.get(job.name, -1) < slot:
