@@ -3,6 +3,8 @@
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -301,8 +303,9 @@ def test_closing_the_iterator_cuts_what_runs_and_the_engine_can_be_used_again(en
         assert post(engine, server).status == 201
 
 
-def test_some_hundred_calls_run_at_once(engine: HttpEngine) -> None:
-    with scripted_http() as server:
+def test_some_hundred_calls_run_at_once() -> None:
+    patient = replace(LIMITS, total_timeout_ms=60_000, connect_timeout_ms=30_000)
+    with scripted_http() as server, closing(HttpEngine(patient)) as engine:
         server.always("/send", [Pause(0.1), *answer(201)])
         for token in range(200):
             engine.start(token, HttpRequest(server.url + "/send", [], str(token).encode()))
