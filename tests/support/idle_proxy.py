@@ -28,7 +28,7 @@ class IdleProxy:
                 threading.Thread(target=self._hand_on, args=(client,), daemon=True).start()
 
     def _hand_on(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._target)) as server, suppress(OSError):
+        with client, suppress(OSError), socket.create_connection(("127.0.0.1", self._target)) as server:
             other = {client: server, server: client}
             while True:
                 ready, _, _ = select([client, server], [], [], self._idle_s)
