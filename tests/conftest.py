@@ -20,21 +20,25 @@ from shared.settings import Settings
 from tests.support.processes import ProcessStarter
 from tests.support.servers import postgres_server, redis_server, temporary_database
 
-#: On a busy machine neither a slow example nor slow data says anything of the code.
+#: On a busy machine neither a slow example nor slow data says anything of the code. Each run draws others.
 hypothesis.settings.register_profile(
-    "tidings", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "tidings",
+    hypothesis.settings(),
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("tidings")
 
+_NAMES = {name.upper() for name in Settings.model_fields} | {"PORT", "UP_PORT", "FORCE_COLOR", "NO_COLOR"}
 STARTERS = pytest.StashKey[ProcessStarter]()
 
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the person who runs the tests reaches them."""
-    names = {name.upper() for name in Settings.model_fields} | {"PORT", "UP_PORT", "FORCE_COLOR", "NO_COLOR"}
     for name in list(os.environ):  # noqa: TID251
-        if name.upper() in names or name.startswith("PG"):
+        if name.upper() in _NAMES or name.startswith("PG"):
             monkeypatch.delenv(name)
 
 

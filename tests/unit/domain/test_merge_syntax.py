@@ -155,7 +155,7 @@ _PIECES = st.sampled_from([*_MARKS, *_WORDS])
 
 
 @given(st.lists(_PIECES, max_size=30).map("".join), st.sampled_from(["text", "html"]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_text_is_compiled_or_refused_and_no_placeholder_is_left(source: str, kind: str) -> None:
     try:
         template = compile_template(source, kind="html" if kind == "html" else "text")

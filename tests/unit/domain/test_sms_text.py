@@ -64,7 +64,7 @@ def fill_parts(costs: list[int], single: int, part: int) -> int:
 
 
 @given(st.lists(st.sampled_from(["a" * 40, "a" * 151, "a", "€", "{", "Ŵ", "😀", "Ŵ" * 33]), max_size=20).map("".join))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_count_is_that_of_filling_the_parts_one_by_one(text: str) -> None:
     counted = segments(text)
     if counted.encoding == "GSM-7":
