@@ -48,7 +48,8 @@ class Settings(BaseSettings):
         description="Postgres (15 or newer), the ledger of what is owed. `postgres://` and `postgresql://` both work.",
     )
     redis_url: SecretStr = Field(
-        description="Redis (7 or newer) or Valkey, transport and shared state. `redis://` or `rediss://`."
+        description="Redis (7 or newer) or Valkey, transport and shared state. `redis://`, or `rediss://`, whose certificate is"
+        " verified (`?ssl_ca_certs=/path/ca.pem` names your own authority)."
     )
     redis_namespace: str = Field(
         "tidings",

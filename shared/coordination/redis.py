@@ -72,8 +72,8 @@ def connect(url: str, *, timeout_s: float = GUARD_TIMEOUT_S, max_connections: in
     """
     A client for a redis://, rediss:// or unix:// URL that never repeats a command behind our back.
 
-    Nothing is contacted yet. Answers are decoded to `str`. A server with a self-signed certificate needs
-    `?ssl_cert_reqs=none` in its URL.
+    Nothing is contacted yet. Answers are decoded to `str`. A certificate is verified; `?ssl_ca_certs=PATH`
+    in the URL names an authority of one's own.
 
     Source: redis-py 8 repeats commands up to ten times for clients made from keyword arguments, EVALSHA
     included; a lost reply then runs a script twice.
