@@ -11,6 +11,7 @@ from tests.browser.pages import a_send, busy_hours
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import make_send, send_status
 from tests.support.processes import ProcessStarter
+from tests.support.waiting import wait_until
 
 
 def test_a_send_is_seen_moving_without_a_reload(browser_person: Person, site_ledger: Ledger) -> None:
@@ -45,7 +46,7 @@ def test_what_a_worker_does_rings_and_is_seen_without_anybody_asking(
         name="worker",
     )
     expect(page.locator("#last_hour")).to_contain_text("777")
-    page.wait_for_function("window.heard.includes('last_hour')")
+    wait_until(lambda: page.evaluate("window.heard.includes('last_hour')"), timeout=30)
 
 
 def test_the_first_screen_holds_everything_down_to_the_sends(browser_person: Person, site_ledger: Ledger) -> None:
