@@ -50,8 +50,7 @@ def test_an_id_among_the_arguments_does_not_show_another_send(
 ) -> None:
     other = make_send(ledger, count=7, status=SENDING)
     answer = browser.get(address(mixed, f"?id={other.id}"))
-    assert address(other) not in answer.text
-    assert str(other.id) not in text_of(answer)
+    assert str(other.id) not in answer.text
 
 
 def test_the_pills_count_every_delivery_once(browser: Browser, mixed: MadeSend) -> None:
