@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from playwright.sync_api import Browser
 
 from admin.local.tether import Tether
@@ -55,9 +56,12 @@ def running_site(
 
 
 @pytest.fixture
-def site(running_site: Site) -> Site:
-    """The web process as it is deployed, over an empty ledger."""
+def site(running_site: Site, site_stores: dict[str, str]) -> Site:
+    """The web process as it is deployed, over an empty ledger and empty queues."""
     running_site.empty()
+    with redis.Redis.from_url(site_stores["REDIS_URL"]) as client:
+        for key in client.scan_iter(f"{site_stores['REDIS_NAMESPACE']}:broker:*"):
+            client.delete(key)
     return running_site
 
 
