@@ -90,7 +90,8 @@ class Provider(Protocol):
         """
         Have the `send` under way, and any later one, answer what is left at once and end: the process must stop.
 
-        A call of which nothing left this machine comes as NotAttempted, any other as Ambiguous with "call_cut".
+        A call of which nothing left this machine, or nothing that can have been taken, comes as NotAttempted; any other
+        as Ambiguous with "call_cut".
         """
         ...
 

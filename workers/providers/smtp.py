@@ -20,15 +20,14 @@ from shared.domain.proof import Proof, Unprovable
 from workers.providers.http_engine import GLANCE_S
 from workers.providers.mime import Envelope, UnsendableAddressError, dot_stuffed, envelope_of, message_id_of
 from workers.providers.protocol import EmailMessage, Message
-from workers.providers.smtp_outcomes import is_relay_denied, outcome_of_loss, outcome_of_reply
+from workers.providers.smtp_denials import Denials
+from workers.providers.smtp_outcomes import may_be_relay_denial, outcome_of_loss, outcome_of_reply
 from workers.providers.smtp_session import Reply, SmtpConfig, SmtpFailure, SmtpLost, SmtpSession, Stage
 
 #: seconds after which an idle connection is not used again; relays seen close at 60 s (SES) to 300 s (Postfix).
 _IDLE_LIMIT_S = 30.0
 #: messages after which a connection is replaced, below the limits per connection of common relays (100).
 _MESSAGES_PER_CONNECTION = 100
-#: different recipients refused as "relay denied" in a row that make it our configuration and not theirs.
-_RELAY_DENIED_IN_A_ROW = 5
 
 #: How relays name what they took, best first: Postfix, Sendmail and Exim, then SES and others ("Ok <id>").
 _QUEUE_IDS = (
@@ -45,7 +44,7 @@ class _Job:
     start_by: float
     answers: "queue.SimpleQueue[tuple[int, Outcome]]"
     cancelled: bool = False
-    #: Taken by the thread that begins it, or by the caller who cuts it before: never by both.
+    #: Taken by the thread right before the final dot, or by the caller who cuts it before: never by both.
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -58,7 +57,7 @@ class _Pool:
         self._lock = threading.Lock()
         self._threads = 0
         self._idle = 0
-        self._denied: set[str] = set()
+        self._denials = Denials(time.monotonic)
         self.users = 0
 
     def submit(self, job: _Job) -> None:
@@ -100,9 +99,7 @@ class _Pool:
                 if session:
                     session.quit()
                 return
-            if not job.turn.acquire(blocking=False):
-                pass  # cut before it began, and answered by whoever cut it
-            elif job.cancelled or time.monotonic() > job.start_by:
+            if job.cancelled or time.monotonic() > job.start_by:
                 job.answers.put((job.index, NotAttempted("no connection to the relay was free in time")))
             else:
                 session = self._deliver(session, job)
@@ -116,15 +113,15 @@ class _Pool:
             session = None
         outcome: Outcome = Ambiguous("smtp_interrupted", "the sending thread broke off")
         try:
-            session, outcome = self._converse(session, job.envelope)
+            session, outcome = self._converse(session, job)
             if session is None and outcome is _CLOSED_WHILE_IDLE:
-                session, outcome = self._converse(None, job.envelope)
+                session, outcome = self._converse(None, job)
         finally:
             job.answers.put((job.index, outcome))
         return session
 
-    def _converse(self, session: SmtpSession | None, envelope: Envelope) -> tuple[SmtpSession | None, Outcome]:
-        config, reused = self._config, session is not None
+    def _converse(self, session: SmtpSession | None, job: _Job) -> tuple[SmtpSession | None, Outcome]:
+        config, envelope, reused = self._config, job.envelope, session is not None
         try:
             if session is None:
                 session = SmtpSession(config, time.monotonic() + config.connect_timeout_ms / 1_000)
@@ -134,7 +131,12 @@ class _Pool:
             ends_at = time.monotonic() + 2 * config.timeout_ms / 1_000
             content = dot_stuffed(envelope.content)
             reply = session.deliver(
-                envelope.sender, envelope.recipient, content, ends_at=ends_at, smtputf8=envelope.needs_smtputf8
+                envelope.sender,
+                envelope.recipient,
+                content,
+                ends_at=ends_at,
+                smtputf8=envelope.needs_smtputf8,
+                may_end=lambda: job.turn.acquire(blocking=False),
             )
         except SmtpFailure as failure:
             return self._after_failure(session, failure, envelope, reused=reused)
@@ -144,7 +146,10 @@ class _Pool:
             if reused and lost.stage is Stage.MAIL and not lost.timed_out:
                 return None, _CLOSED_WHILE_IDLE
             return None, outcome_of_loss(lost)
-        self._denied.clear()
+        if reply is None:
+            session.drop()
+            return None, NotAttempted("draining")
+        self._denials.forget()
         return session, Accepted(_queue_id(reply))
 
     def _after_failure(
@@ -158,10 +163,8 @@ class _Pool:
             session = None
         if reused and stage is Stage.MAIL and reply.code == 421:  # noqa: PLR2004  # "closing", RFC 5321 §3.8
             return None, _CLOSED_WHILE_IDLE
-        if is_relay_denied(stage, reply):
-            self._denied.add(envelope.recipient)
-            if len(self._denied) >= _RELAY_DENIED_IN_A_ROW:
-                outcome = Configuration(Scope.PROVIDER, "smtp_relay_denied", reply.text)
+        if may_be_relay_denial(stage, reply, outcome) and self._denials.note(envelope.recipient, reply.text):
+            outcome = Configuration(Scope.PROVIDER, "smtp_relay_denied", reply.text)
         return session, outcome
 
 
@@ -224,7 +227,7 @@ class SmtpProvider:
                 job.cancelled = True
 
     def cut(self) -> None:
-        """See `Provider.cut`. What has begun is led to its end, unheard."""
+        """See `Provider.cut`. Without its final dot a message was not sent; with it, the answer comes unheard."""
         self._stopped = True
 
     def _cut_off(self, jobs: Iterable[_Job], messages: Sequence[Message]) -> Iterator[tuple[int, Outcome]]:

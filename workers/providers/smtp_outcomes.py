@@ -5,7 +5,8 @@ The first rule that fits decides: rules are tried from the top. Before the final
 after it only an answer proves anything.
 
 Sources: RFC 5321 §4.2, RFC 3463 and IANA's registry of enhanced status codes, RFC 4954 §6, RFC 6647
-(greylisting); the sentences of Amazon SES from its "SMTP response codes" page.
+(greylisting); the sentences of Amazon SES from its "SMTP response codes" page, of SparkPost on suppressed
+addresses from its "suppression lists" page; of refused relaying as each server's source or manual has them.
 """
 
 import re
@@ -74,7 +75,23 @@ _DATA = frozenset({Stage.DATA, Stage.CONTENT})
 _DOT = frozenset({Stage.DOT})
 _ANY = frozenset(Stage)
 _ABOUT_RATE = r"too many|rate limit|sending rate|throttl|slow down|try again later.*limit"
-_ABOUT_SUPPRESSION = r"suppress|unsubscribed|opted.?out|recipient.{0,20}(block|black)|(block|black)listed recipient"
+#: Of the recipient alone: "blocked", of whom it does not say, is mostly said of us or of the message.
+_ABOUT_SUPPRESSION = (
+    r"suppression list|unsubscribed|opted.?out|"
+    r"(address|recipient|mailbox)( is| was| has been)? suppressed|suppressed (address|recipient)|"
+    r"recipient( address)? (is |was |has been )?(block|black)listed|(block|black)listed (address|recipient)|"
+    r"recipient( address)? is on (a|our|the) (block|black) ?list"
+)
+#: The words of Postfix, Sendmail, Exim, Exchange, qmail, MailEnable, cPanel and others. A host may be called "relay".
+_ABOUT_RELAYING = (
+    r"\brelay(ing)?( access)?( is| was)? (denied|disallowed|forbidden|prohibited|refused|rejected)|"
+    r"\brelay(ing)?( is)? not (allowed|authori[sz]ed|permitted)|"
+    r"\b(unable|not (able|allowed|authori[sz]ed|configured|permitted)) to relay\b|"
+    r"\b(do(es)?|will) not relay\b|\bno relaying\b|not an open relay|not a gateway|"
+    r"allowed rcpthosts|"
+    r"requires authentication when|authentication (is )?required|must (first )?authenticate"
+)
+_ABOUT_THE_RECIPIENT = r"recipient|mailbox|\buser\b|no such|unknown|not exist|invalid"
 
 RULES: tuple[Rule, ...] = (
     # Told to slow down, whatever the stage.
@@ -133,6 +150,20 @@ def outcome_of_loss(lost: SmtpLost) -> Outcome:
     return Transient(Scope.PROVIDER, f"smtp_{lost.stage}_{kind}", lost.reason, timed_out=lost.timed_out)
 
 
-def is_relay_denied(stage: Stage, reply: Reply) -> bool:
-    """Whether the relay refuses to carry mail for us to this recipient; for many recipients it is our setup."""
-    return stage is Stage.RCPT and reply.code in {550, 554} and reply.enhanced == "5.7.1"
+def may_be_relay_denial(stage: Stage, reply: Reply, outcome: Outcome) -> bool:
+    """
+    Whether the relay may have refused to carry mail of ours at all; for many recipients it is our setup.
+
+    It says so in words, with any code, or with a 5.7.1 that does not speak of the recipient. Not where it reports what
+    another server said of the mailbox (5.1.x, 5.2.x). Postfix may defer in the same words (454 4.7.1).
+    """
+    if (
+        stage is not Stage.RCPT
+        or not isinstance(outcome, Permanent | Transient)
+        or outcome.scope is not Scope.RECIPIENT
+    ):
+        return False
+    if re.search(_ABOUT_RELAYING, reply.text, re.IGNORECASE):
+        return re.match(r"[45]\.[12]\.", reply.enhanced) is None
+    bare_denial = reply.code in {550, 554} and reply.enhanced == "5.7.1"
+    return bare_denial and re.search(_ABOUT_THE_RECIPIENT, reply.text, re.IGNORECASE) is None

@@ -15,11 +15,14 @@ import socket
 import ssl
 import time
 from base64 import b64encode
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
 import certifi
+
+from workers.providers.name_lookup import addresses_of
 
 #: octets of one answer, all its lines; RFC 5321 §4.5.3.1.5 allows 512 a line.
 _ANSWER_CAP = 65_536
@@ -121,11 +124,21 @@ class SmtpSession:
             self.drop()
             raise
 
-    def deliver(self, sender: str, recipient: str, stuffed: bytes, *, ends_at: float, smtputf8: bool) -> Reply:
+    def deliver(
+        self,
+        sender: str,
+        recipient: str,
+        stuffed: bytes,
+        *,
+        ends_at: float,
+        smtputf8: bool,
+        may_end: Callable[[], bool],
+    ) -> Reply | None:
         """
         Hand over one message to one recipient; gives the answer to the final dot, a 2xx.
 
-        `stuffed` is ready for the wire and ends in CRLF. `ends_at` bounds everything before the final dot.
+        `stuffed` is ready for the wire and ends in CRLF. `ends_at` bounds everything before the final dot. `may_end` is
+        asked right before the dot: where it says no, nothing was sent, None is given, and the session must be dropped.
         """
         self._ends_at = ends_at
         options = f" SIZE={len(stuffed)}" if "SIZE" in self.extensions else ""
@@ -140,6 +153,8 @@ class SmtpSession:
         if self._buffer or self._readable():
             reply = self._read_reply(self._seconds_left(self._ends_at))
             raise SmtpFailure(self.stage, reply)
+        if not may_end():
+            return None
         try:
             self._write(b".\r\n")
         except SmtpLost as lost:
@@ -205,10 +220,12 @@ class SmtpSession:
             self._authenticate(config.username, config.password or "")
 
     def _connected(self) -> socket.socket:
-        """Try each address of the relay within the one time; resolving itself is bounded by the system only."""
+        """Resolve the relay's name and try each of its addresses, all within the one time."""
         reason, timed_out = "no address", False
         try:
-            addresses = socket.getaddrinfo(self._config.host, self._config.port, type=socket.SOCK_STREAM)
+            addresses = addresses_of(self._config.host, self._config.port, self._seconds_left(self._ends_at))
+        except TimeoutError:
+            raise SmtpLost(self.stage, "the relay's name was not resolved in time", timed_out=True) from None
         except OSError:
             raise SmtpLost(self.stage, "the relay's name could not be resolved") from None
         for family, kind, protocol, _, address in addresses:
