@@ -40,10 +40,22 @@ class RetryPolicy:
     retry_after_min_s: float = 1.0
     retry_after_max_s: float = 3600.0
     retry_after_default_s: float = 30.0
+    recheck_s: float = 300.0
 
     def backoff_s(self, failures: int) -> float:
         """Seconds after the n-th failure: base × 2^(n−1)."""
         return self.base_delay_s * 2.0 ** (max(failures, 1) - 1)
+
+    @property
+    def unbroken_s(self) -> float:
+        """
+        Seconds that may lie between two refusals of one outage.
+
+        Twice the longest time for which nothing need be tried in it: a backoff, a Retry-After, the wait of an account
+        that was refused. At most half of the longest outage, so that two refusals alone never make one.
+        """
+        backoff_s = self.backoff_s(self.max_attempts - 1) * (1.0 + self.jitter_share)
+        return min(2.0 * max(backoff_s, self.retry_after_max_s, self.recheck_s), self.max_outage_wait_s / 2.0)
 
     def clamp_retry_after_s(self, wish: float | None) -> float:
         """The provider's Retry-After inside what is believed; the default where it gave none."""
@@ -57,10 +69,10 @@ class Attempt:
     """
     The try that ended.
 
-    `count`: attempts used before it. `waiting_since`: when it became owed or the provider last took anything of
-    anybody's, whichever is later; the moment of the try for a first one, since what was never tried has not waited
-    for the provider. `provider_took_since`: the provider has accepted anything since this delivery's last try (true
-    for a first try's outcome only if it was taking messages then). `is_probe`: the circuit's probe.
+    `count`: attempts used before it. `waiting_since`: when it became owed or the provider's outage began, whichever is
+    later; the moment of the try where no outage was seen before it. `provider_took_since`: the provider has accepted
+    anything since this delivery's last try (true for a first try's outcome only if it was taking messages then).
+    `is_probe`: the circuit's probe.
     """
 
     count: int

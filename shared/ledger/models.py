@@ -455,12 +455,15 @@ class Suppression(Base):
 
 
 class ProviderState(Base):
-    """What the fleet knows of a provider and credential: when it last took anything, and if its set-up is wrong."""
+    """What the fleet knows of a provider and credential: what it took and refused, and if its set-up is wrong."""
 
     __tablename__ = "provider_state"
     provider: Mapped[str] = mapped_column(primary_key=True)
     credential: Mapped[str] = mapped_column(primary_key=True)
     last_accepted_at: Mapped[datetime | None]
+    #: An outage: since when, and until when, calls were made and nothing was taken. Over once something was.
+    refused_since: Mapped[datetime | None]
+    refused_at: Mapped[datetime | None]
     configuration_error: Mapped[str | None]
     configuration_error_at: Mapped[datetime | None]
 

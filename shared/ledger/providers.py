@@ -8,8 +8,9 @@ from shared.domain.masking import mask_text
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
-_LAST_ACCEPTED = statement("provider_last_accepted")
 _NOTE_ACCEPTED = statement("note_provider_accepted")
+_NOTE_TAKEN = statement("note_provider_taken")
+_NOTE_REFUSED = statement("note_provider_refused")
 _NOTE_MISCONFIGURED = statement("note_provider_misconfigured")
 _STATES = statement("select_provider_states")
 _STANDING = statement("provider_standing")
@@ -43,18 +44,29 @@ class ProviderHold:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a claim must know: when the provider last took anything, and who holds it; None where there is nothing."""
+    """
+    What a claim must know: when the provider last took anything, and who holds it; None where there is nothing.
+
+    `outage_since`: it was called then and has refused everything up to now; None where it may take messages, or where
+    nobody has asked it for so long that nobody knows.
+    """
 
     took_at: datetime | None
+    outage_since: datetime | None
     hold: ProviderHold | None
 
 
-def standing(connection: Connection, *, provider: str, credential: str) -> Standing:
-    """Read both in one statement: it is asked for each window."""
-    row = connection.execute(_STANDING, {"provider": provider, "credential": credential}).fetchone()
+def standing(connection: Connection, *, provider: str, credential: str, unbroken_s: float) -> Standing:
+    """
+    Read all in one statement: it is asked for each window.
+
+    `unbroken_s`: seconds without a refusal after which an outage is one no more (`RetryPolicy.unbroken_s`).
+    """
+    facts = {"provider": provider, "credential": credential, "unbroken_s": unbroken_s}
+    row = connection.execute(_STANDING, facts).fetchone()
     if row is None:
-        return Standing(None, None)
-    return Standing(row[0], ProviderHold(*row[1:]) if row[1] is not None else None)
+        return Standing(None, None, None)
+    return Standing(row[0], row[1], ProviderHold(*row[2:]) if row[2] is not None else None)
 
 
 def hold(
@@ -83,15 +95,19 @@ def holds(connection: Connection) -> list[ProviderHold]:
     return [ProviderHold(*row) for row in connection.execute(_HOLDS)]
 
 
-def last_accepted_at(connection: Connection, *, provider: str, credential: str) -> datetime | None:
-    """When the provider last took a message of anybody's; None when it never did."""
-    row = connection.execute(_LAST_ACCEPTED, {"provider": provider, "credential": credential}).fetchone()
-    return None if row is None else row[0]
-
-
 def note_accepted(connection: Connection, *, provider: str, credential: str) -> None:
     """The provider took something just now."""
     connection.execute(_NOTE_ACCEPTED, {"provider": provider, "credential": credential})
+
+
+def note_taken(connection: Connection, *, provider: str, credential: str, at: datetime) -> None:
+    """A call that began at `at`, and whose outcome nobody knew, was taken."""
+    connection.execute(_NOTE_TAKEN, {"provider": provider, "credential": credential, "at": at})
+
+
+def note_refused(connection: Connection, *, provider: str, credential: str, unbroken_s: float) -> None:
+    """The provider was called just now and took nothing: an outage begins, or goes on (`standing`)."""
+    connection.execute(_NOTE_REFUSED, {"provider": provider, "credential": credential, "unbroken_s": unbroken_s})
 
 
 def note_misconfigured(connection: Connection, *, provider: str, credential: str, error: str) -> None:

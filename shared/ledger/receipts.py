@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 from shared.domain.receipts import SUPPRESSION_CODES, ReceiptStatus, earlier_than
 from shared.domain.states import Channel, DeliveryStatus
-from shared.ledger import deliveries
+from shared.ledger import deliveries, providers
 from shared.ledger.db import Connection, together
 from shared.ledger.deliveries import Claim, Result
 from shared.ledger.queries import statement
@@ -52,6 +52,7 @@ class _Row:
     epoch: int
     claim_id: UUID | None
     provider: str | None
+    credential: str | None
     channel: str
     address: str
     attempt_at: datetime | None
@@ -167,7 +168,10 @@ def _prove_taken(connection: Connection, receipt: Receipt, row: _Row) -> bool:
         ended_at=now,
         evidence={"receipt": receipt.status},
     )
-    return deliveries.record_late(connection, claim, result, late_claim=uuid4())
+    proved = deliveries.record_late(connection, claim, result, late_claim=uuid4())
+    if proved and row.attempt_at is not None and row.credential is not None:
+        providers.note_taken(connection, provider=receipt.provider, credential=row.credential, at=row.attempt_at)
+    return proved
 
 
 def _settle_taken(connection: Connection, receipt: Receipt, row: _Row) -> bool:

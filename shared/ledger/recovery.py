@@ -72,6 +72,15 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Outage:
+    """A provider and credential, called since `since` and taking nothing."""
+
+    provider: str
+    credential: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """
     A pass as it was recorded; one without an end died, or is running. `counts` is by kind.
@@ -124,12 +133,13 @@ def spent_batches(connection: Connection, *, most: int, page: int) -> Iterator[S
 
 
 def waited_out_batches(
-    connection: Connection, *, channel: Channel, mode: Mode, before: datetime, page: int
+    connection: Connection, outage: Outage, *, channel: Channel, mode: Mode, wait_s: float, page: int
 ) -> Iterator[StuckBatch]:
-    """Free batches of one channel and mode that owe something since before `before`; in turns."""
+    """Free batches of one channel and mode that owe something in an outage for `wait_s` seconds; in turns."""
 
     def find(seen: Mapping[str, list[Any]]) -> list[StuckBatch]:
-        parameters = {"channel": channel.value, "mode": mode.value, "before": before, "limit": page, **seen}
+        way = {"channel": channel.value, "mode": mode.value}
+        parameters = {**way, "outage_since": outage.since, "wait_s": wait_s, "limit": page, **seen}
         return [_batch(row) for row in connection.execute(_WAITED_OUT, parameters)]
 
     return _in_turns(find, page=page)
@@ -155,15 +165,27 @@ def mend(connection: Connection, *, limit: int) -> list[tuple[UUID, int]]:
 
 
 def settle_unsent(
-    connection: Connection, batch: StuckBatch, verdict: Verdict, *, recovered_more_than: int | None = None
+    connection: Connection,
+    batch: StuckBatch,
+    verdict: Verdict,
+    *,
+    recovered_more_than: int | None = None,
+    outage: Outage | None = None,
 ) -> int:
-    """Settle what a free batch still owes without a call; how many deliveries, 0 when it moved meanwhile."""
+    """
+    Settle what a free batch still owes without a call; how many deliveries, 0 when the reason is true no more.
+
+    The reason: recovered more often than that, or an outage that nothing has ended since.
+    """
     row = connection.execute(
         _SETTLE,
         {
             "send_id": batch.send_id,
             "batch_no": batch.batch_no,
             "most": recovered_more_than,
+            "outage_since": outage.since if outage else None,
+            "account": outage.provider if outage else None,
+            "credential": outage.credential if outage else None,
             "became": verdict.became.value,
             "outcome": verdict.outcome,
             "detail": verdict.detail,

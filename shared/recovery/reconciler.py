@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from datetime import UTC, datetime, timedelta
 
 import psycopg
 import redis
@@ -25,11 +24,11 @@ from shared.jobs import Jobs, QueueName
 from shared.ledger import batches, books, chains, deliveries, providers, recovery, send_events
 from shared.ledger.batches import HUNG, NOBODY, AbandonedBatch
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN, Connection, Ledger
-from shared.ledger.recovery import StuckBatch, T, Verdict
+from shared.ledger.recovery import Outage, StuckBatch, T, Verdict
 from shared.recovery.fan_out import FanOuts
 from shared.recovery.passes import RunningPass, kind_of_work, only_pass
 from shared.recovery.starting import ChainStarter
-from shared.recovery.waits import Waits
+from shared.recovery.waits import Waits, retry_policy
 from shared.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -172,23 +171,30 @@ class Reconciler:
     def _end_outages(self, running: RunningPass) -> None:
         """What a provider that takes nothing has kept waiting for too long is dead-lettered, tried or never tried."""
         hours = self._settings.max_outage_wait_hours
-        before = datetime.now(UTC) - timedelta(hours=hours)
         detail = f"the provider took nothing for {hours} h (MAX_OUTAGE_WAIT_HOURS)"
         waits = Waits(self._link, self._settings)
         for channel in Channel:
             for mode in Mode:
                 if waits.reason(channel, mode) not in ("circuit", "isolated", "gate"):
                     continue  # a person's hold ends by a person, a full cap by itself
-                name = provider_name(self._settings, channel, mode)
                 with self._ledger.autocommit() as connection:
-                    account = credential_of(self._settings, name)
-                    took_at = providers.last_accepted_at(connection, provider=name, credential=account)
-                    if took_at is not None and took_at > before:
+                    outage = self._outage(connection, channel, mode)
+                    if outage is None:
                         continue
                     found = recovery.waited_out_batches(
-                        connection, channel=channel, mode=mode, before=before, page=_PAGE
+                        connection, outage, channel=channel, mode=mode, wait_s=hours * 3600.0, page=_PAGE
                     )
-                    self._settle(found, running, DeliveryStatus.DEAD_LETTERED, "outage_waited_out", detail)
+                    self._settle(
+                        found, running, DeliveryStatus.DEAD_LETTERED, "outage_waited_out", detail, outage=outage
+                    )
+
+    def _outage(self, connection: Connection, channel: Channel, mode: Mode) -> Outage | None:
+        """What the ledger has seen of it: Redis only says that calls are kept back, perhaps since a moment ago."""
+        name = provider_name(self._settings, channel, mode)
+        account = credential_of(self._settings, name)
+        unbroken_s = retry_policy(self._settings, channel).unbroken_s
+        standing = providers.standing(connection, provider=name, credential=account, unbroken_s=unbroken_s)
+        return None if standing.outage_since is None else Outage(name, account, standing.outage_since)
 
     def _settle(
         self,
@@ -199,13 +205,16 @@ class Reconciler:
         detail: str,
         *,
         recovered_more_than: int | None = None,
+        outage: Outage | None = None,
     ) -> None:
         def settle(connection: Connection, batch: StuckBatch, running: RunningPass) -> None:
             signature = failure_signature(
                 channel=batch.channel.value, provider=_US, outcome_class=outcome, code=outcome, detail=detail
             )
             verdict = Verdict(became, outcome, detail, _US, signature)
-            rows = recovery.settle_unsent(connection, batch, verdict, recovered_more_than=recovered_more_than)
+            rows = recovery.settle_unsent(
+                connection, batch, verdict, recovered_more_than=recovered_more_than, outage=outage
+            )
             if rows:
                 deliveries.note_failure_group(
                     connection, signature, channel=batch.channel, provider=_US, outcome=outcome

@@ -11,6 +11,7 @@ from shared.coordination.gate import Gate
 from shared.coordination.redis import RedisLink, RedisUnavailable
 from shared.coordination.slots import Slots
 from shared.domain.books import Reason
+from shared.domain.retry import RetryPolicy
 from shared.domain.states import Channel, Mode
 from shared.settings import Settings
 
@@ -21,6 +22,23 @@ def circuit_policy(settings: Settings) -> CircuitPolicy:
         failures=settings.circuit_failures,
         window_s=settings.circuit_window_ms / 1000,
         open_s=settings.circuit_reset_ms / 1000,
+        recheck_s=settings.configuration_recheck_ms / 1000,
+    )
+
+
+def retry_policy(settings: Settings, channel: Channel) -> RetryPolicy:
+    """The policy of a channel: its own settings where there are any, else the common ones."""
+    email = channel is Channel.EMAIL
+    base_ms = settings.email_retry_base_delay_ms if email else settings.sms_retry_base_delay_ms
+    attempts = settings.email_max_delivery_attempts if email else settings.sms_max_delivery_attempts
+    return RetryPolicy(
+        base_delay_s=(base_ms or settings.retry_base_delay_ms) / 1000,
+        max_attempts=attempts or settings.max_delivery_attempts,
+        jitter_share=settings.retry_jitter_percent / 100,
+        max_outage_wait_s=settings.max_outage_wait_hours * 3600,
+        retry_after_min_s=settings.retry_after_min_ms / 1000,
+        retry_after_max_s=settings.retry_after_max_ms / 1000,
+        retry_after_default_s=settings.retry_after_default_ms / 1000,
         recheck_s=settings.configuration_recheck_ms / 1000,
     )
 

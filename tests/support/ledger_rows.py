@@ -62,6 +62,29 @@ def put_rows(
         recount(connection, send_id)
 
 
+def put_outage(
+    ledger: Ledger,
+    credential: str,
+    *,
+    provider: str = "ches",
+    since: str | None = None,
+    until: str = "1 minute",
+    took: str | None = None,
+) -> None:
+    """
+    What calls came to before the test, as intervals ago.
+
+    The provider took nothing between `since` and `until`, and something at `took`; None where it never did.
+    """
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO provider_state (provider, credential, refused_since, refused_at, last_accepted_at)"
+            " VALUES (%(provider)s, %(credential)s, now() - %(since)s::interval,"
+            " CASE WHEN %(since)s::text IS NOT NULL THEN now() - %(until)s::interval END, now() - %(took)s::interval)",
+            {"provider": provider, "credential": credential, "since": since, "until": until, "took": took},
+        )
+
+
 def recount(connection: Any, send_id: UUID) -> None:
     """Make the batches count their rows, and be due with the first of them."""
     sums = ", ".join(

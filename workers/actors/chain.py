@@ -152,9 +152,7 @@ class Chain:
                 if not rows:
                     return False
                 claim = Claim(self.send.id, self.key.channel, claim_id, rows[0].attempt_at, sender.provider.name)
-                self._window = Window(
-                    self.runtime, self._worker, sender, entered, self.send, claim, render, standing.took_at
-                )
+                self._window = Window(self.runtime, self._worker, sender, entered, self.send, claim, render, standing)
                 self._window.run(rows)
                 self._window = None
             finally:
@@ -200,7 +198,12 @@ class Chain:
         """
         provider = sender.provider
         with self.runtime.ledger.transaction() as connection:
-            standing = providers.standing(connection, provider=provider.name, credential=provider.credential)
+            standing = providers.standing(
+                connection,
+                provider=provider.name,
+                credential=provider.credential,
+                unbroken_s=sender.policy.unbroken_s,
+            )
             if standing.hold is not None:
                 return [], standing
             spent = [batch_no for batch_no, left in self._held.items() if left <= 0]

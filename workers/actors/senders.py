@@ -19,7 +19,7 @@ from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import queue_for
 from shared.ledger import sandbox
 from shared.ledger.db import POSTGRES_AWAY
-from shared.recovery.waits import circuit_policy
+from shared.recovery.waits import circuit_policy, retry_policy
 from shared.settings import Settings
 from workers.middleware.runtime import Runtime
 from workers.providers.protocol import EmailMessage, Message, Provider
@@ -52,22 +52,6 @@ def name_unconfigured(settings: Settings) -> None:
             _log.warning(
                 "provider_not_configured", extra={"channel": channel.value, "provider": name, "missing": list(missing)}
             )
-
-
-def retry_policy(settings: Settings, channel: Channel) -> RetryPolicy:
-    """The policy of a channel: its own settings where there are any, else the common ones."""
-    email = channel is Channel.EMAIL
-    base_ms = settings.email_retry_base_delay_ms if email else settings.sms_retry_base_delay_ms
-    attempts = settings.email_max_delivery_attempts if email else settings.sms_max_delivery_attempts
-    return RetryPolicy(
-        base_delay_s=(base_ms or settings.retry_base_delay_ms) / 1000,
-        max_attempts=attempts or settings.max_delivery_attempts,
-        jitter_share=settings.retry_jitter_percent / 100,
-        max_outage_wait_s=settings.max_outage_wait_hours * 3600,
-        retry_after_min_s=settings.retry_after_min_ms / 1000,
-        retry_after_max_s=settings.retry_after_max_ms / 1000,
-        retry_after_default_s=settings.retry_after_default_ms / 1000,
-    )
 
 
 class _RingsTheBell(pybreaker.CircuitBreakerListener):

@@ -11,7 +11,7 @@ from shared.domain.outcome import Outcome, Suppressed, name_of
 from shared.domain.proof import Verdict
 from shared.domain.signature import FailureSignature, failure_signature
 from shared.domain.states import DeliveryStatus
-from shared.ledger import deliveries, proofs, receipts
+from shared.ledger import deliveries, proofs, providers, receipts
 from shared.ledger.chains import SendContent
 from shared.ledger.db import Connection, Ledger
 from shared.ledger.deliveries import Claim, Result
@@ -54,6 +54,10 @@ def record_verdicts(
                     addresses=[case.row.address],
                     reason=f"refused by {provider}",
                 )
+        took = [case.row for case, verdict in judged if verdict.status is DeliveryStatus.SENT]
+        if took:
+            at = max(row.attempt_at for row in took)
+            providers.note_taken(connection, provider=provider, credential=took[0].credential or "", at=at)
     for result in left:
         if result.became is DeliveryStatus.SENT:
             # Parked meanwhile, or settled: that it was taken is true all the same. Its locks begin with the send.

@@ -6,8 +6,8 @@ import random
 import time
 from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from shared.coordination.circuit import Probe
@@ -33,6 +33,7 @@ from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import SendContent
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN, Connection, together
 from shared.ledger.deliveries import Claim, ClaimedDelivery, Result
+from shared.ledger.providers import Standing
 from workers.actors.render import Render, RenderError
 from workers.actors.senders import Sender
 from workers.middleware.runtime import Runtime
@@ -48,13 +49,13 @@ GROUP_WAIT_S = 0.05
 _RECORD_AGAIN_S = 0.5
 #: Seconds an adapter has to answer once it was told to cut its calls.
 _CUT_PATIENCE_S = 0.3
-#: Seconds between two notes that the provider takes messages, per process and provider.
-_NOTE_ACCEPTED_S = 1.0
+#: Seconds between two notes that the provider takes messages, or takes none, per process and provider.
+_NOTE_S = 1.0
 
 #: characters kept of a provider's id; those known are below 100.
 _REF_MAX = 255
 
-_noted_accepted: dict[tuple[str, str], float] = {}
+_noted: dict[tuple[str, str, str], float] = {}
 
 
 @dataclass(slots=True)
@@ -72,7 +73,7 @@ class Window:
     send: SendContent
     claim: Claim
     render: Render
-    provider_took_at: datetime | None
+    standing: Standing
     _results: list[Result] = field(default_factory=list)
     _successes: int = 0
     _failures: int = 0
@@ -87,7 +88,9 @@ class Window:
     _pause_reason: str | None = None
     _misconfigured: str | None = None
     _took: bool = False
+    _refused: bool = False
     _rows: Sequence[ClaimedDelivery] = ()
+    _begun_at: float = field(default_factory=time.monotonic)
 
     def run(self, rows: Sequence[ClaimedDelivery]) -> None:
         """Make the calls and record what they came to; the guards are left by the caller."""
@@ -146,11 +149,11 @@ class Window:
         yield from self.sender.provider.send(messages)
 
     def _settle(self, row: ClaimedDelivery, outcome: Outcome, *, called: bool) -> None:
-        now = datetime.now(UTC)
+        now = self._now()
         previous = row.previous_attempt_at or self.send.owed_since
-        took = self.provider_took_at is not None and self.provider_took_at > previous
-        since = max(self.send.owed_since, self.provider_took_at or self.send.owed_since)
-        waiting_since = now if row.previous_attempt_at is None else since
+        took_at, outage_since = self.standing.took_at, self.standing.outage_since
+        took = took_at is not None and took_at > previous
+        waiting_since = now if outage_since is None else max(self.send.owed_since, outage_since)
         attempt = Attempt(row.attempt_count, waiting_since, took, isinstance(self.entered.permit, Probe))
         decision = decide(outcome, attempt, self.sender.policy, now=now, jitter=random.random())  # noqa: S311
         if called:
@@ -183,6 +186,10 @@ class Window:
         if len(self._results) == 1:
             self._group_since = time.monotonic()
 
+    def _now(self) -> datetime:
+        """The ledger's clock: what is compared here, backoffs included, was or will be compared with its times."""
+        return self.claim.started_at + timedelta(seconds=time.monotonic() - self._begun_at)
+
     def _first_look(self, now: datetime, evidence: dict[str, str] | None) -> datetime | None:
         """When a look at what the provider knows is worth it; None where it will never tell, and has said all."""
         look_s = first_look_s(self.sender.provider.resolution)
@@ -204,7 +211,7 @@ class Window:
                 code="suppression_list",
                 detail=detail,
                 signature=None,
-                ended_at=datetime.now(UTC),
+                ended_at=self._now(),
                 evidence=None,
             )
         )
@@ -217,9 +224,13 @@ class Window:
             self._successes += first
         elif decision.circuit is CircuitMark.FAILURE:
             self._failures += first
+        self._refused |= decision.circuit in (CircuitMark.FAILURE, CircuitMark.ISOLATE)
         if isinstance(outcome, Accepted):
-            self.provider_took_at, self._took = now, True
-        elif isinstance(outcome, Throttled) and outcome.scope is Scope.PROVIDER and decision.gate_s is not None:
+            self.standing, self._took = replace(self.standing, took_at=now, outage_since=None), True
+        elif isinstance(outcome, Throttled) and outcome.scope is Scope.PROVIDER:
+            self._refused = True
+            if decision.gate_s is None:
+                return
             self.sender.guards.throttle(decision.gate_s)
             self.runtime.doorbell.ring("providers", "channels")
         elif decision.circuit is CircuitMark.ISOLATE and isinstance(outcome, Configuration):
@@ -286,7 +297,7 @@ class Window:
                 self._record_above(connection, results, late)
         self._results, self._suppressed = [], []
         self._pause_reason = self._misconfigured = None
-        self._took = False
+        self._took = self._refused = False
         self._poison.clear()
         self._signatures.clear()
         self._ring(results)
@@ -343,8 +354,7 @@ class Window:
                 addresses=sorted(self._suppressed),
                 reason=f"refused by {self.claim.provider}",
             )
-        if self._took:
-            self._note_accepted(connection)
+        self._note_provider(connection)
         if self._misconfigured is not None:
             providers.note_misconfigured(
                 connection,
@@ -364,12 +374,20 @@ class Window:
         if self._pause_reason is not None:
             chains.pause(connection, self.send.id, reason=self._pause_reason)
 
-    def _note_accepted(self, connection: Connection) -> None:
-        key = (self.claim.provider, self.sender.provider.credential)
+    def _note_provider(self, connection: Connection) -> None:
+        account = {"provider": self.claim.provider, "credential": self.sender.provider.credential}
+        if self._took and self._is_news("took"):
+            providers.note_accepted(connection, **account)
+        if self._refused and self._is_news("refused"):
+            providers.note_refused(connection, **account, unbroken_s=self.sender.policy.unbroken_s)
+
+    def _is_news(self, what: str) -> bool:
+        key = (self.claim.provider, self.sender.provider.credential, what)
         now = time.monotonic()
-        if now - _noted_accepted.get(key, float("-inf")) >= _NOTE_ACCEPTED_S:
-            _noted_accepted[key] = now
-            providers.note_accepted(connection, provider=key[0], credential=key[1])
+        if now - _noted.get(key, -math.inf) < _NOTE_S:
+            return False
+        _noted[key] = now
+        return True
 
     @staticmethod
     def _titles(results: Sequence[Result], signature: str) -> str:

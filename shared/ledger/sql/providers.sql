@@ -1,10 +1,11 @@
--- name: provider_last_accepted
--- When a provider and credential last took anything; decides whether a failure uses up an attempt.
-SELECT last_accepted_at FROM provider_state WHERE provider = %(provider)s AND credential = %(credential)s
-
 -- name: provider_standing
--- What a claim must know before it marks rows: when the provider last took anything, and a person's hold on it.
-SELECT state.last_accepted_at, hold.id, hold.provider, hold.credential, hold.operator, hold.reason, hold.since
+-- What a claim must know before it marks rows: when the provider last took anything, since when it is in an outage (see
+-- `note_provider_refused`), and a person's hold on it.
+SELECT state.last_accepted_at,
+       CASE WHEN state.refused_since > coalesce(state.last_accepted_at, '-infinity')
+                 AND state.refused_at > now() - %(unbroken_s)s * interval '1 second'
+            THEN state.refused_since END,
+       hold.id, hold.provider, hold.credential, hold.operator, hold.reason, hold.since
 FROM (VALUES (%(provider)s, %(credential)s)) AS account (provider, credential)
 LEFT JOIN provider_state state USING (provider, credential)
 LEFT JOIN provider_hold hold USING (provider, credential)
@@ -31,6 +32,23 @@ INSERT INTO provider_state (provider, credential, last_accepted_at)
 VALUES (%(provider)s, %(credential)s, now())
 ON CONFLICT (provider, credential) DO UPDATE
 SET last_accepted_at = now(), configuration_error = NULL, configuration_error_at = NULL
+
+-- name: note_provider_taken
+-- A call whose outcome nobody knew was taken, as it turned out: no later than this the provider took something.
+UPDATE provider_state SET last_accepted_at = %(at)s
+WHERE provider = %(provider)s AND credential = %(credential)s
+  AND coalesce(last_accepted_at, '-infinity') < %(at)s
+
+-- name: note_provider_refused
+-- A call was made and the provider took nothing. An outage goes on while refusals follow one another within
+-- `unbroken_s` and nothing is taken; otherwise one begins now. At most once a second per process.
+INSERT INTO provider_state AS s (provider, credential, refused_since, refused_at)
+VALUES (%(provider)s, %(credential)s, now(), now())
+ON CONFLICT (provider, credential) DO UPDATE
+SET refused_since = CASE WHEN s.refused_since > coalesce(s.last_accepted_at, '-infinity')
+                              AND s.refused_at > now() - %(unbroken_s)s * interval '1 second'
+                         THEN s.refused_since ELSE now() END,
+    refused_at = now()
 
 -- name: note_provider_misconfigured
 -- The provider refused our account or set-up; shown as a warning until it takes something again.

@@ -31,7 +31,7 @@ ORDER BY id LIMIT %(limit)s
 
 -- name: select_row_of_receipt
 -- What a report meets.
-SELECT d.status, d.epoch, d.claim_id, d.provider, d.channel, d.address, d.last_attempt_at, s.tenant_id
+SELECT d.status, d.epoch, d.claim_id, d.provider, d.credential, d.channel, d.address, d.last_attempt_at, s.tenant_id
 FROM delivery d JOIN send s ON s.id = d.send_id
 WHERE d.send_id = %(send_id)s AND d.row_no = %(row_no)s
 

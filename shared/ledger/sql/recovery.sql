@@ -97,8 +97,9 @@ WITH spent AS (
 SELECT tenant_id, send_id, batch_no, channel, lane FROM turns ORDER BY turn, tenant_id LIMIT %(limit)s
 
 -- name: find_waited_out_batches
--- Reconciler: free batches of sends in progress over one way (channel and mode) whose provider takes nothing, with
--- everything owed since before `before`: acceptance, schedule or `resumed_at`, which a person's requeue moves too.
+-- Reconciler: free batches of sends in progress over one way (channel and mode) whose provider is in an outage, with
+-- everything owed in it for `wait_s`: since acceptance, schedule, `resumed_at` (which a person's requeue moves too) or
+-- the beginning of the outage, whichever is the latest.
 WITH waiting AS (
     SELECT b.send_id, b.batch_no, b.channel, s.tenant_id, s.lane
     FROM send s
@@ -106,7 +107,8 @@ WITH waiting AS (
     LEFT JOIN unnest(%(tenants)s::bigint[], %(sends)s::uuid[], %(batches)s::int[]) AS seen (tenant_id, send_id, batch_no)
         ON seen.tenant_id = s.tenant_id
     WHERE s.status = 'sending' AND s.mode = %(mode)s
-      AND greatest(s.created_at, s.send_at, s.resumed_at) < %(before)s
+      AND greatest(s.created_at, s.send_at, s.resumed_at, %(outage_since)s::timestamptz)
+          < now() - %(wait_s)s * interval '1 second'
       AND b.channel = %(channel)s AND b.settled_at IS NULL AND b.holder IS NULL AND b.owed + b.retrying > 0
       AND (seen.send_id IS NULL OR (b.send_id, b.batch_no) > (seen.send_id, seen.batch_no))
 ), turns AS (
@@ -122,6 +124,10 @@ WITH spent AS (
     SELECT b.batch_no, b.first_row, b.last_row FROM batch b
     WHERE b.send_id = %(send_id)s AND b.batch_no = %(batch_no)s AND b.holder IS NULL AND b.owed + b.retrying > 0
       AND (%(most)s::int IS NULL OR b.recovery_count > %(most)s)
+      AND (%(outage_since)s::timestamptz IS NULL OR EXISTS (
+          SELECT 1 FROM provider_state p
+          WHERE p.provider = %(account)s AND p.credential = %(credential)s AND p.refused_since = %(outage_since)s
+            AND p.refused_since > coalesce(p.last_accepted_at, '-infinity')))
     FOR UPDATE
 ), rows AS (
     SELECT d.* FROM spent s CROSS JOIN LATERAL (

@@ -20,7 +20,7 @@ from tests.integration.api.conftest import make_settings
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.books import assert_books_balance
 from tests.support.factories import MadeSend, counts, make_send, send_status
-from tests.support.ledger_rows import attempts, delivery, one, put_rows, put_send, scalar
+from tests.support.ledger_rows import attempts, delivery, one, put_outage, put_rows, put_send, scalar
 
 PUBLIC = "https://tidings.example.com"
 TOKEN = "t0ken-of-twilio"
@@ -222,7 +222,11 @@ def test_a_receipt_of_any_state_proves_that_an_unsure_message_was_taken(
         put_send(ledger, send.id, SendStatus.COMPLETED)
         with ledger.autocommit() as connection:
             connection.execute('UPDATE send SET settled_counts = \'{"sms": {"sent": 1, "unsure": 1}}\'')
+    put_outage(ledger, "a1", provider="twilio", since="1 hour")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET credential = 'a1'")
     called_back(client, send, status, ErrorCode="30008")
+    assert scalar(ledger, "SELECT last_accepted_at > refused_since FROM provider_state")
     row = delivery(ledger, send.id)
     assert (row["status"], row["receipt_status"], row["provider_ref"]) == ("sent", status, "SM1")
     assert (row["attempt_count"], row["claim_id"], row["prove_at"]) == (1, None, None)

@@ -12,6 +12,7 @@ from shared.jobs import QueueName
 from shared.ledger import batches, chains, deliveries
 from shared.ledger.chains import ChainKey
 from shared.ledger.deliveries import Claim
+from shared.ledger.providers import Standing
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import MadeSend
 from workers.actors.chain import Chain
@@ -54,7 +55,7 @@ def make_window(worker: InProcess, send: MadeSend, *, before_the_calls: Callable
     entered = sender.guards.enter(Lane.BULK, 25)
     assert isinstance(entered, Entered)
     fence = Claim(send.id, send.channel, claim, rows[0].attempt_at, "ches")
-    Window(runtime, identity, sender, entered, content, fence, interrupted, None).run(rows)
+    Window(runtime, identity, sender, entered, content, fence, interrupted, Standing(None, None, None)).run(rows)
     sender.guards.leave(entered)
     with runtime.ledger.autocommit() as connection:
         batches.release(connection, key, worker=identity)

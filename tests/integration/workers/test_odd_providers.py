@@ -11,7 +11,7 @@ from tests.integration.workers.ches import calls, refused, serve, taken
 from tests.integration.workers.conftest import MakeWorker, ches_settings
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import counts, make_send, send_status
-from tests.support.ledger_rows import delivery, put_rows, scalar
+from tests.support.ledger_rows import delivery, put_outage, put_rows, scalar
 from tests.support.scripted_http import RESET, Received, ScriptedHttp, Step, answer
 from tests.support.waiting import wait_until
 
@@ -42,19 +42,24 @@ def test_a_delivery_first_tried_days_after_its_acceptance_has_not_waited_for_the
     assert counts(ledger, send.id) == {"owed": 1}
 
 
-@pytest.mark.parametrize(("took_before", "becomes"), [("1 hour", "owed"), ("73 hours", "dead_lettered")])
-def test_a_retried_delivery_is_given_up_once_the_provider_has_taken_nothing_for_the_longest_wait(
-    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, took_before: str, becomes: str
+@pytest.mark.parametrize(
+    ("seen", "becomes"),
+    [
+        ({"since": "73 hours"}, "dead_lettered"),
+        ({"since": "71 hours"}, "owed"),
+        ({"since": "73 hours", "took": "1 hour"}, "owed"),
+        ({"since": "73 hours", "until": "4 hours"}, "owed"),
+        ({"took": "73 hours"}, "owed"),
+    ],
+    ids=["refused ever since", "younger", "took something", "nobody asked for hours", "not refused before"],
+)
+def test_a_retried_delivery_is_given_up_once_the_provider_has_refused_everything_for_the_longest_wait(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, seen: dict[str, str], becomes: str
 ) -> None:
     serve(provider, otherwise=refused(429))
     send = make_send(ledger, status=SENDING, age="5 days")
     put_rows(ledger, send.id, [1], "retrying", due_in="-1 second")
-    with ledger.autocommit() as connection:
-        connection.execute(
-            "INSERT INTO provider_state (provider, credential, last_accepted_at)"
-            " VALUES ('ches', %s, now() - %s::interval)",
-            [ches.credential(), took_before],
-        )
+    put_outage(ledger, ches.credential(), **seen)
     ches.run(send)
     assert counts(ledger, send.id) == {becomes: 1}
 

@@ -65,11 +65,14 @@ def test_an_unsure_delivery_keeps_its_send_open_until_the_provider_is_found_to_h
     assert send_status(ledger, unsure.id) == "sending"
     ches.prove()
     assert provider.posts(STATUS) == []  # 30 s have not passed
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE provider_state SET last_accepted_at = NULL")
     found(provider, message("completed"))
     age(ledger, "30 seconds")
     ches.prove()
     row = delivery(ledger, unsure.id)
     assert (row["status"], row["provider_ref"], row["attempt_count"], row["claim_id"]) == ("sent", "msg-1", 1, None)
+    assert scalar(ledger, "SELECT last_accepted_at FROM provider_state") == row["last_attempt_at"]
     ches.tick()
     assert send_status(ledger, unsure.id) == "completed"
     assert [(a["outcome"], a["became"], a["code"]) for a in attempts(ledger, unsure.id)][1:] == [

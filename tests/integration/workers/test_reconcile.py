@@ -10,16 +10,17 @@ import redis
 from shared.accounts import credential_of
 from shared.coordination.circuit import Circuit
 from shared.coordination.gate import Gate
-from shared.domain.states import Lane, SendStatus
+from shared.domain.signature import failure_signature
+from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 from shared.jobs import QueueName
-from shared.ledger import batches, chains, recovery
+from shared.ledger import batches, chains, providers, recovery
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Ledger
-from shared.ledger.recovery import Pass
+from shared.ledger.recovery import Pass, Verdict
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import MadeSend, books, counts, make_send, send_status
-from tests.support.ledger_rows import attempts, batch, delivery, put_rows, put_send, scalar
+from tests.support.ledger_rows import attempts, batch, delivery, put_outage, put_rows, put_send, scalar
 
 SENDING = SendStatus.SENDING
 
@@ -272,6 +273,9 @@ def test_what_an_open_circuit_kept_waiting_for_three_days_is_dead_lettered_witho
     assert counts(ledger, old.id) == {"sent": 1, "owed": 2}  # the provider may take messages: nobody asked
     hold_back(ches, "circuit")
     ches.reconcile()
+    assert counts(ledger, old.id) == {"sent": 1, "owed": 2}  # it has refused nothing for that long yet
+    put_outage(ledger, ches.credential(), since="73 hours")
+    ches.reconcile()
     assert counts(ledger, old.id) == {"sent": 1, "dead_lettered": 2}
     assert send_status(ledger, old.id) == "completed"
     assert "took nothing for 72 h" in delivery(ledger, old.id, 2)["last_error"]
@@ -281,17 +285,41 @@ def test_what_an_open_circuit_kept_waiting_for_three_days_is_dead_lettered_witho
         assert counts(ledger, send.id) == {"owed": 1}
 
 
-def test_a_provider_that_took_something_within_three_days_is_waited_for(ledger: Ledger, ches: InProcess) -> None:
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"since": "71 hours"},
+        {"since": "80 hours", "took": "71 hours"},
+        {"since": "80 hours", "until": "3 hours"},
+        {"took": "80 hours"},
+    ],
+    ids=["younger", "took something", "nobody asked for hours", "never refused"],
+)
+def test_what_has_waited_for_days_is_not_given_up_for_less_than_an_outage_of_three_days(
+    ledger: Ledger, ches: InProcess, seen: dict[str, str]
+) -> None:
     send = make_send(ledger, status=SENDING, age="80 hours")
+    put_outage(ledger, ches.credential(), **seen)
     hold_back(ches, "circuit")
-    with ledger.autocommit() as connection:
-        connection.execute(
-            "INSERT INTO provider_state (provider, credential, last_accepted_at)"
-            " VALUES ('ches', %s, now() - interval '71 hours')",
-            [credential_of(ches.settings, "ches")],
-        )
     ches.reconcile()
     assert counts(ledger, send.id) == {"owed": 1}
+
+
+def test_a_batch_is_not_given_up_once_its_provider_has_taken_something(ledger: Ledger, ches: InProcess) -> None:
+    send = make_send(ledger, count=2, status=SENDING, age="80 hours")
+    put_outage(ledger, ches.credential(), since="73 hours")
+    account = {"provider": "ches", "credential": ches.credential()}
+    with ledger.autocommit() as connection:
+        since = providers.standing(connection, **account, unbroken_s=7_200).outage_since
+        assert since is not None
+        outage = recovery.Outage("ches", ches.credential(), since)
+        way = {"channel": Channel.EMAIL, "mode": Mode.LIVE}
+        (found,) = recovery.waited_out_batches(connection, outage, **way, wait_s=72 * 3600.0, page=10)
+        providers.note_accepted(connection, **account)
+        signature = failure_signature(channel="email", provider="x", outcome_class="x", code="x", detail="x")
+        verdict = Verdict(DeliveryStatus.DEAD_LETTERED, "outage_waited_out", "x", "tidings", signature)
+        assert recovery.settle_unsent(connection, found, verdict, outage=outage) == 0
+    assert counts(ledger, send.id) == {"owed": 2}
 
 
 # --- faults of our own ------------------------------------------------------------------------------------------------

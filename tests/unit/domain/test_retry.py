@@ -141,6 +141,13 @@ def test_waiting_ends_after_the_longest_outage_and_says_so(outcome: Outcome) -> 
     assert after(outcome, almost).status in (DeliveryStatus.RETRYING, DeliveryStatus.OWED)
 
 
+def test_refusals_of_one_outage_lie_no_further_apart_than_anything_that_waits_may_go_untried() -> None:
+    assert POLICY.unbroken_s == 2 * 3600  # the longest Retry-After, twice
+    assert RetryPolicy(max_attempts=6).unbroken_s == pytest.approx(2 * 80 * 60 * 1.1)
+    assert RetryPolicy(recheck_s=7_000).unbroken_s == 14_000
+    assert RetryPolicy(recheck_s=86_400, max_outage_wait_s=3_600).unbroken_s == 1_800
+
+
 @pytest.mark.parametrize("outcome", [Configuration(Scope.SENDER, "from"), NotAttempted("draining")])
 def test_a_paused_send_and_a_call_not_made_are_not_given_up_for_their_age(outcome: Outcome) -> None:
     assert after(outcome, TIRED).status is DeliveryStatus.OWED
