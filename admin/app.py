@@ -25,6 +25,7 @@ from admin.monitoring import (
     metrics,
     operations,
     overview,
+    recipient_search,
     send_actions,
     snapshot_cache,
     stream,
@@ -45,7 +46,7 @@ _API_MODULES = (deliveries, events, loadtest, openapi, receipts, sends)
 #: Likewise for the pages.
 _PAGE_MODULES = (
     audit, bulk, digest_form, digest_history, digest_requeue, digests, failure_item, failures, operations, overview,
-    send_actions, send_pages, system,
+    recipient_search, send_actions, send_pages, system,
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -212,6 +212,12 @@ def _show(seen: "Preview") -> None:
     if rows:
         say(as_table(("tenant", "channel", "status", "deliveries"), rows))
     say(f"{seen.total:,} would be {seen.kind.done}.")
+    if seen.again and seen.before:
+        say(
+            f"{seen.again:,} of them were requeued before and failed again, the last by {seen.before.operator}"
+            f" at {seen.before.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC:"
+            f" {seen.before.again:,} of its {seen.before.done:,}."
+        )
     for why, count in seen.left_out.items():
         say(f"{count:,} left out: {why.words}.")
 

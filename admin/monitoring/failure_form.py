@@ -17,7 +17,7 @@ from shared.ledger.db import POSTGRES_AWAY
 #: What a person chooses in a field of its own; the rest of a filter is kept as it is.
 _FIELDS = frozenset({"status", "channel", "tenant", "provider", "group", "send", "since"})
 _STATUSES = {
-    "": "final: permanent or gave up",
+    "": "final: failed or dead-lettered",
     "any": "any, unsure too",
     **{status: KINDS[status] for status in ("dead_lettered", "failed", "unsure")},
 }

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from admin.monitoring.snapshot import Data, Section, Sources, add_section
-from shared.domain.requeue import FailureFilter
-from shared.ledger import failures, tenants
+from shared.domain.requeue import REQUEUEABLE, FailureFilter
+from shared.ledger import failure_counts, failures, tenants
 from shared.ledger.db import Connection
 from shared.ledger.failures import Cause, Group
 
@@ -24,7 +24,7 @@ MOST_GROUPS = 50
 _NEW_FOR = timedelta(hours=1)
 _HOURS = 24
 
-KINDS = {"failed": "permanent", "dead_lettered": "gave up", "unsure": "unsure"}
+KINDS = {status.value: status.words for status in REQUEUEABLE}
 CHANNELS = {"email": "E-mail", "sms": "SMS"}
 
 
@@ -61,7 +61,8 @@ def _row(group: Group, by: str, cause: Cause | None, names: Mapping[str, str]) -
         "tenants": group.tenants,
         "hours": [(group.hours or {}).get(str(age), 0) for age in reversed(range(_HOURS))] if by != "send" else None,
         "is_new": cause is not None and datetime.now(UTC) - first_seen < _NEW_FOR,
-        "first": group.oldest.isoformat(),
+        "first": first_seen.isoformat(),
+        "oldest": group.oldest.isoformat(),
         "last": group.newest.isoformat(),
         "requeue": None,
         "note": None,
@@ -100,7 +101,7 @@ def _tenant_names(connection: Connection) -> dict[str, str]:
 def sample(sources: Sources) -> Data:
     """Counts of all kinds, and the groups by error."""
     with sources.connection() as connection:
-        counted = failures.summary(connection)
+        counted = failure_counts.summary(connection)
         rows = group_rows(connection, FailureFilter(), by="error")
     return {
         "count": counted.dead_lettered + counted.failed + counted.unsure,

@@ -1,5 +1,6 @@
 """`/admin/monitoring/failures/<delivery>`: everything that happened to one delivery, masked."""
 
+from collections.abc import Sequence
 from datetime import UTC
 from http import HTTPStatus
 from uuid import UUID
@@ -16,7 +17,7 @@ from admin.monitoring.reason import given_reason
 from shared.domain.ids import IdError, parse_delivery_id
 from shared.domain.states import DeliveryStatus
 from shared.ledger import audit, failures, send_page
-from shared.ledger.failures import FailedDelivery
+from shared.ledger.failures import Event, FailedDelivery
 from shared.ledger.send_page import ShownSend
 
 _OPEN_FAILURES = {DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED, DeliveryStatus.UNSURE}
@@ -70,6 +71,7 @@ def _item(delivery: str, *, is_revealed: bool = False) -> str:
         send_id=send_id,
         found=found,
         events=events,
+        attempts=_attempts(found, events),
         cause=cause,
         revealed=found.address if is_revealed else None,
         error=found.error or "",
@@ -92,6 +94,15 @@ def _can_requeue(found: FailedDelivery) -> bool:
     return (
         found.status in _OPEN_FAILURES and found.prove_at is None and found.discarded_at is None and not found.refused
     )
+
+
+def _attempts(found: FailedDelivery, events: Sequence[Event]) -> int:
+    """Attempts of all its lives: a requeue counts them anew."""
+    used: dict[int, int] = {}
+    for event in events:
+        if event.kind == "attempt" and event.epoch < found.epoch:
+            used[event.epoch] = max(used.get(event.epoch, 0), event.number or 0)
+    return found.attempts + sum(used.values())
 
 
 def _parse(delivery: str) -> tuple[UUID, int]:

@@ -1,4 +1,4 @@
-"""`/admin/monitoring/failures`: what failed, grouped by cause, listed, found by recipient."""
+"""`/admin/monitoring/failures`: what failed, grouped by cause, listed, and what is tried again."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -18,11 +18,9 @@ from admin.monitoring.failure_form import filter_form
 from admin.monitoring.failure_groups import GROUPINGS, KINDS
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
-from shared.domain.address import AddressError, parse_email, parse_phone, trim_edges
 from shared.domain.ids import delivery_id
-from shared.domain.masking import mask_text
 from shared.domain.requeue import REQUEUEABLE, USUAL, FailureFilter
-from shared.domain.states import Channel, DeliveryStatus
+from shared.domain.states import DeliveryStatus
 from shared.ledger import failed_jobs, failures
 from shared.ledger.failures import Line
 
@@ -91,6 +89,7 @@ add_page(
     Panel("failed_jobs", "Failed jobs", context=_jobs),
 )
 add_page("failure_list", tab="Failures")
+add_page("retries", tab="Failures")
 add_page("failure_group", tab="Failures")
 
 
@@ -150,6 +149,15 @@ def failure_list() -> str:
     return page("failure_list", "monitoring/failure_list.html", form=form, **context)
 
 
+@pages.get("/failures/retrying")
+@reads
+def retry_list() -> str:
+    """What the machine tries again by itself, those due first."""
+    with services().reading.transaction() as connection:
+        found = failures.retries(connection, limit=PAGE_SIZE)
+    return page("retries", "monitoring/retries.html", found=found, is_full=len(found) == PAGE_SIZE)
+
+
 @pages.get("/failures/groups/<signature>")
 @reads
 def failure_group(signature: str) -> str:
@@ -186,34 +194,6 @@ def write_note(signature: str) -> AnyResponse:
         failures.write_note(connection, signature, request.form.get("text", "")[:_LONGEST_NOTE], author=operator())
     flash("The note is written.")
     return redirect(url_for("monitoring.failure_group", signature=signature), code=303)
-
-
-@pages.get("/failures/find")
-@reads
-def find_nobody() -> AnyResponse:
-    """The same address without its form: opened or loaded again by hand."""
-    return redirect(url_for("monitoring.failures_page"), code=303)
-
-
-@pages.post("/failures/find")
-@reads
-def find_recipient() -> AnyResponse:
-    """By an address that stays in the body of this request: what it leads to names a hash."""
-    text = trim_edges(request.form.get("address", ""))
-    try:
-        channel, address = _normalised(text)
-    except AddressError as error:
-        flash(mask_text(f"This is no address that a message can go to: {error}"), "error")
-        return redirect(url_for("monitoring.failures_page"), code=303)
-    with services().reading.transaction() as connection:
-        found = failures.address_hash(connection, channel, address)
-    return redirect(url_for("monitoring.failure_list", who=found, status="any"), code=303)
-
-
-def _normalised(text: str) -> tuple[Channel, str]:
-    if "@" in text:
-        return Channel.EMAIL, parse_email(text).ascii
-    return Channel.SMS, parse_phone(text, None)
 
 
 @pages.get("/failures.csv")

@@ -7,16 +7,19 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from admin.monitoring import flow
+from admin.monitoring.judging import thresholds_of
 from admin.monitoring.snapshot import Data, Section, Sources, add_section, iso
 from admin.monitoring.snapshot_shape import SHAPE
 from shared.accounts import credential_of, provider_name
 from shared.coordination import keys
 from shared.coordination.redis import RedisUnavailable
 from shared.domain.health_facts import FAILURE_WINDOW_S
+from shared.domain.health_findings import too_many_failed
 from shared.domain.pace import run_began
 from shared.domain.states import Channel, Mode
 from shared.jobs import queue_for
-from shared.ledger import audit, minutes, pauses, providers, system
+from shared.ledger import audit, failure_counts, minutes, pauses, providers, system
+from shared.ledger.failure_counts import Fresh
 from shared.ledger.minutes import Minute
 from shared.ledger.overview import LaneWork
 from shared.recovery.passes import KINDS
@@ -97,11 +100,28 @@ def sample_traffic(sources: Sources) -> Data:
                 "dead_lettering_since": _run_since(now, [each.ago for each in all_live if each.counts.dead_lettered]),
             }
         )
+    _note_open(sources, channels)
     return {
         "channels": channels,
         "per_minute": rates,
         "totals": _totals(sources),
     }
+
+
+def _note_open(sources: Sources, channels: list[Data]) -> None:
+    """How many of what failed are failures still: asked only while a rule would warn of how many failed."""
+    limits = thresholds_of(sources.settings)
+    failing = any(too_many_failed(row, limits, count=row["failed_15m"]) for row in channels)
+    if not failing and sum(row["dead_lettered_15m"] for row in channels) < limits.dead_letters_growing:
+        return
+    with sources.connection() as connection:
+        found = failure_counts.fresh(connection, minutes=_FAILURE_MINUTES)
+    if found is None:
+        return
+    for row in channels:
+        still = found.get(Channel(row["channel"]), Fresh())
+        row["open_15m"] = min(still.count, row["failed_15m"])
+        row["dead_open_15m"] = min(still.dead_lettered, row["dead_lettered_15m"])
 
 
 def _is_bad(minute: Minute, sources: Sources) -> bool:

@@ -10,8 +10,23 @@ from flask import Flask, Response, request, url_for
 from admin.monitoring.drawing import bar, sparkline
 from shared.domain import words
 from shared.domain.masking import mask_text
+from shared.domain.states import DeliveryStatus
 
 _STATIC = Path(__file__).parents[1] / "static"
+
+#: The shape and colour of a delivery's state, on every page alike.
+STATUS_KINDS = {
+    DeliveryStatus.OWED: "off",
+    DeliveryStatus.SENDING: "busy",
+    DeliveryStatus.RETRYING: "warn",
+    DeliveryStatus.SENT: "ok",
+    DeliveryStatus.FAILED: "bad",
+    DeliveryStatus.DEAD_LETTERED: "bad",
+    DeliveryStatus.UNSURE: "warn",
+    DeliveryStatus.SUPPRESSED: "off",
+    DeliveryStatus.CANCELLED: "off",
+    DeliveryStatus.EXPIRED: "off",
+}
 
 
 def asset(name: str) -> str:
@@ -67,6 +82,7 @@ def install(app: Flask) -> None:
         masked=mask_text,
         draw_sparkline=sparkline,
         draw_bar=bar,
+        status_kinds=STATUS_KINDS,
         number_words=words.number,
         short_number_words=words.short_number,
         rate_words=words.rate,

@@ -24,7 +24,6 @@ from shared.domain.requeue import TYPED_ABOVE
 from shared.domain.states import SendStatus
 from shared.ledger import audit, cancelling, send_page, sends
 from shared.ledger.db import Connection
-from shared.ledger.operations import UNDO_S
 from shared.ledger.send_page import ShownSend
 
 _log = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ _log = logging.getLogger(__name__)
 _DONE: Mapping[str, str] = {
     "pause": "is paused; calls in flight end",
     "resume": "goes on",
-    "cancel": f"is stopped, and cancelled for good in {UNDO_S:.0f} seconds",
+    "cancel": "is stopped",
 }
 
 add_page("send_action", tab="Overview")

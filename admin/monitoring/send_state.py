@@ -14,7 +14,7 @@ from shared.domain.states import DeliveryStatus, SendEventKind, SendStatus
 from shared.ledger import send_events, send_page
 from shared.ledger.operations import UNDO_S
 from shared.ledger.send_events import SendEvents
-from shared.ledger.send_page import ShownSend
+from shared.ledger.send_page import SendOperation, ShownSend
 
 _S = DeliveryStatus
 _MOST_EVENTS = 20
@@ -148,14 +148,19 @@ def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:
     found += [
         _event(
             operation.created_at,
-            f"{operation.operator}: {operation.kind} of {operation.total:,}",
-            f"{operation.status}, {operation.done:,} done",
+            f"{operation.operator}: {operation.kind} of {operation.of_send:,}{' or more' if operation.is_cut else ''}",
+            _operation_note(operation),
             href=f"/admin/monitoring/operations/{operation.id}",
         )
         for operation in operations
     ]
     found += [_event(each.at, *_told(each)) for each in recovered]
     return sorted((event for event in found if event["at"]), key=lambda event: str(event["at"]), reverse=True)
+
+
+def _operation_note(operation: SendOperation) -> str:
+    others = f"; {operation.total:,} with those of other sends" if operation.total > operation.of_send else ""
+    return f"{operation.status}, {operation.done_of_send:,} done{others}"
 
 
 _K = SendEventKind

@@ -11,6 +11,7 @@ from admin.extensions import services
 from admin.monitoring.access import reads
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.frame import page, pages
+from admin.monitoring.looks import STATUS_KINDS
 from admin.monitoring.panels import Panel, View, add_page
 from admin.monitoring.send_state import DISCARDED, STATUSES, events, figures, has_any, may_do
 from shared.domain.idn import readable
@@ -151,15 +152,14 @@ def _after() -> int:
 
 def _row(send: ShownSend, each: Recipient) -> dict[str, object]:
     """One recipient for people: nothing of the address but its mask."""
-    failed = each.status in {DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED, DeliveryStatus.UNSURE}
     return {
         "row_no": each.row_no,
-        "href": f"/admin/monitoring/failures/{delivery_id(send.id, each.row_no)}" if failed else None,
+        "href": f"/admin/monitoring/failures/{delivery_id(send.id, each.row_no)}",
         "channel": each.channel.value,
         "to": mask_address(each.channel.value, readable(each.address)),
         "reference": mask_text(each.reference) if each.reference else None,
         "state": _word(send, each),
-        "kind": _KINDS[each.status],
+        "kind": STATUS_KINDS[each.status],
         "attempts": each.attempt_count,
         "at": each.last_attempt_at or each.settled_at,
         "next_at": each.next_attempt_at,
@@ -169,20 +169,6 @@ def _row(send: ShownSend, each: Recipient) -> dict[str, object]:
     }
 
 
-_KINDS = {
-    DeliveryStatus.OWED: "off",
-    DeliveryStatus.SENDING: "busy",
-    DeliveryStatus.RETRYING: "warn",
-    DeliveryStatus.SENT: "ok",
-    DeliveryStatus.FAILED: "bad",
-    DeliveryStatus.DEAD_LETTERED: "bad",
-    DeliveryStatus.UNSURE: "warn",
-    DeliveryStatus.SUPPRESSED: "off",
-    DeliveryStatus.CANCELLED: "off",
-    DeliveryStatus.EXPIRED: "off",
-}
-
-
 def _word(send: ShownSend, each: Recipient) -> str:
     if each.status is DeliveryStatus.UNSURE and each.proving:
         return "being proved"
@@ -190,7 +176,7 @@ def _word(send: ShownSend, each: Recipient) -> str:
         if send.status is SendStatus.CANCELLED:
             return "being cancelled"
         return "waiting"
-    return each.status.value.replace("_", "-") + (", discarded" if each.is_discarded else "")
+    return each.status.words + (", discarded" if each.is_discarded else "")
 
 
 def _cells(send: ShownSend, wanted: str) -> Iterator[tuple[Cell, ...]]:

@@ -28,7 +28,6 @@ Panel = Literal[
     "channels",
     "failures",
     "sends",
-    "last_hour",
     "digests",
 ]
 
@@ -147,7 +146,7 @@ RULES: tuple[Rule, ...] = (
         Alert("tidings_queue_paused == 1", "1h"),
     ),
     Rule(
-        "FailureRatioCritical", "critical", "last_hour", partial(flow.failure_ratio_high, critical=True),
+        "FailureRatioCritical", "critical", "failures", partial(flow.failure_ratio_high, critical=True),
         "So large a share of deliveries fails for good that something is broken: look at the groups of failures.",
         Alert(
             f"{_FAILED} > $failure_critical_percent / 100 * {_ATTEMPTS} and {_ATTEMPTS} >= $failure_attempts_min",
@@ -155,7 +154,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        "FailureRatioHigh", "warning", "last_hour", partial(flow.failure_ratio_high, critical=False),
+        "FailureRatioHigh", "warning", "failures", partial(flow.failure_ratio_high, critical=False),
         "An unusual share of deliveries fails for good: look at the groups of failures.",
         Alert(
             f"{_FAILED} > $failure_percent / 100 * {_ATTEMPTS} and {_ATTEMPTS} >= $failure_attempts_min",

@@ -159,28 +159,39 @@ def queue_paused(facts: Facts, _: Thresholds) -> Iterator[Finding]:
         yield Finding(text, pause["since"], keeps=count > 0)
 
 
+def too_many_failed(row: Mapping[str, Any], limits: Thresholds, *, count: int) -> bool:
+    """Whether `count` failures are too large a share of what a channel's row says was tried."""
+    attempts = row["sent_15m"] + row["failed_15m"]
+    return bool(attempts >= limits.failure_attempts_min and count * 100 > limits.failure_percent * attempts)
+
+
 def failure_ratio_high(facts: Facts, limits: Thresholds, *, critical: bool) -> Iterator[Finding]:
-    """A channel of which too large a share failed for good in the last quarter of an hour, or a critical one."""
+    """A channel of which too large a share failed in the last quarter of an hour and is open, or a critical one."""
     for row in facts.rows("traffic", "channels"):
-        attempts, failed = row["sent_15m"] + row["failed_15m"], row["failed_15m"]
-        if attempts < limits.failure_attempts_min or failed * 100 <= limits.failure_percent * attempts:
+        attempts, failed = row["sent_15m"] + row["failed_15m"], row.get("open_15m", row["failed_15m"])
+        if not too_many_failed(row, limits, count=failed):
             continue
         if (failed * 100 > limits.failure_critical_percent * attempts) is critical:
             yield Finding(
                 f"{failed * 100 / attempts:.1f} % of {channel_word(row['channel'])} failed in the last"
-                f" {FAILURE_WINDOW_S // 60} min: {failed:,} of {attempts:,}.",
+                f" {FAILURE_WINDOW_S // 60} min: {failed:,} of {attempts:,}{_dealt_with(row['failed_15m'] - failed)}.",
                 row.get("failing_since"),
             )
+
+
+def _dealt_with(count: int) -> str:
+    return f", without {count:,} requeued or discarded since" if count else ""
 
 
 def dead_letters_growing(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     """Dead letters of the last quarter of an hour, all channels together."""
     rows = [row for row in facts.rows("traffic", "channels") if row["dead_lettered_15m"]]
-    count = sum(row["dead_lettered_15m"] for row in rows)
+    count = sum(row.get("dead_open_15m", row["dead_lettered_15m"]) for row in rows)
     if count >= limits.dead_letters_growing:
         began: list[Any] = [row.get("dead_lettering_since") for row in rows]
         since = min(began) if all(began) else None
-        yield Finding(f"{count:,} deliveries were dead-lettered in the last {FAILURE_WINDOW_S // 60} min.", since)
+        rest = _dealt_with(sum(row["dead_lettered_15m"] for row in rows) - count)
+        yield Finding(f"{count:,} deliveries were dead-lettered in the last {FAILURE_WINDOW_S // 60} min{rest}.", since)
 
 
 def not_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:

@@ -29,11 +29,6 @@ _MARKED_PER_S = 4_000
 
 #: Namespace of the ids that operations get from what was asked; a double click asks the same.
 _REQUESTS = UUID("0d0e5a53-54a6-4a7e-9d2c-6d1b8d1d6a41")
-_WORDS = {
-    DeliveryStatus.FAILED: "failed",
-    DeliveryStatus.DEAD_LETTERED: "dead-lettered",
-    DeliveryStatus.UNSURE: "unsure",
-}
 _CHANNELS = {Channel.EMAIL: "e-mails", Channel.SMS: "text messages"}
 
 
@@ -138,7 +133,7 @@ class FailureFilter:
 
     def words(self, kind: OperationKind | None = None) -> str:
         """The filter as a sentence's object; a restore takes only what was discarded, and says so."""
-        kinds = " or ".join(_WORDS[status] for status in sorted(self.statuses))
+        kinds = " or ".join(status.words for status in sorted(self.statuses))
         if kind is OperationKind.RESTORE:
             kinds = f"discarded ({kinds})"
         what = _CHANNELS[self.channel] if self.channel else "deliveries"

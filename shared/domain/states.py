@@ -37,7 +37,7 @@ class SendStatus(StrEnum):
 
 
 class DeliveryStatus(StrEnum):
-    """What is known of one owed delivery."""
+    """What is known of one owed delivery; `words` says it to people, everywhere alike."""
 
     OWED = "owed"
     SENDING = "sending"
@@ -49,6 +49,11 @@ class DeliveryStatus(StrEnum):
     SUPPRESSED = "suppressed"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+
+    @property
+    def words(self) -> str:
+        """As the pages and files write it."""
+        return self.value.replace("_", "-")
 
 
 class SendEventKind(StrEnum):

@@ -55,7 +55,7 @@ def short_duration(seconds: float | None) -> str:
     """A span that may be below a second: "0.4 s", "2.1 s", "45 s", "4 min"; None → "–"."""
     if seconds is None or seconds >= _FEW:
         return duration(seconds)
-    return f"{max(seconds, 0):.1f} s"
+    return f"{max(0.0, seconds):.1f} s"
 
 
 def percent(part: float, whole: float) -> str:

@@ -1,4 +1,4 @@
-"""Open failures as people look at them: counts, groups, pages of a list, one delivery and its history."""
+"""Open failures as people look at them: groups, pages of a list, one delivery and its history."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +13,10 @@ from shared.ledger import audit
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
-_SUMMARY = statement("summarise_failures")
-_RETRIES = statement("summarise_retries")
 _GROUPS = statement("group_failures")
 _CAUSES = statement("describe_causes")
 _LIST = statement("list_failures")
+_RETRIES = statement("list_retries")
 _HASH = statement("hash_address")
 _ONE = statement("select_failed_delivery")
 _HISTORY = statement("select_history")
@@ -26,20 +25,6 @@ _DELETE_NOTE = statement("delete_failure_note")
 
 #: The title of a cause that nothing is known of.
 UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """How many are open now, of each kind; `retrying` are between two tries of the machine."""
-
-    dead_lettered: int
-    failed: int
-    unsure: int
-    proving: int
-    newest_at: datetime | None
-    discarded: int
-    retrying: int
-    next_retry_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +71,11 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One failure in a list; `to` is masked. `send_over_at` is when its send was finished."""
+    """
+    One failure in a list; `to` is masked. `send_over_at` is when its send was finished.
+
+    `attempts` are those of all its lives, `last_attempts` those since its last requeue.
+    """
 
     send_id: UUID
     row_no: int
@@ -98,6 +87,7 @@ class Line:
     code: str | None
     signature: str
     attempts: int
+    last_attempts: int
     discarded_at: datetime | None
     discarded_by: str | None
     tenant: str
@@ -107,11 +97,21 @@ class Line:
     send_over_at: datetime | None
 
 
-def summary(connection: Connection) -> Summary:
-    """How many are open."""
-    counts = connection.execute(_SUMMARY, prepare=False).fetchone() or (0, 0, 0, 0, None, 0)
-    retries = connection.execute(_RETRIES).fetchone() or (0, None)
-    return Summary(*counts, *retries)
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A delivery between two tries; `to` and `error` are masked. `is_paused`: its send is, and keeps it."""
+
+    send_id: UUID
+    row_no: int
+    channel: str
+    to: str
+    provider: str | None
+    attempts: int
+    next_attempt_at: datetime
+    error: str
+    tenant: str
+    send_name: str | None
+    is_paused: bool
 
 
 def groups(connection: Connection, asked: FailureFilter, *, by: str, limit: int) -> list[Group]:
@@ -161,6 +161,12 @@ def page(
         prepare=False,
     )
     return [_line(row) for row in rows]
+
+
+def retries(connection: Connection, *, limit: int) -> list[Retry]:
+    """Deliveries that wait for another try of the machine, those due first."""
+    rows = connection.execute(_RETRIES, {"limit": limit}, prepare=False)
+    return [_retry(row) for row in rows]
 
 
 def address_hash(connection: Connection, channel: Channel, address: str) -> str:
@@ -257,8 +263,13 @@ def write_note(connection: Connection, signature: str, text: str, *, author: str
 
 
 def _line(row: tuple[Any, ...]) -> Line:
-    channel, address, error = row[3], row[14], row[15]
-    return Line(*(*row[:14], mask_address(channel, address), mask_text(error or ""), row[16]))
+    channel, address, error = row[3], row[15], row[16]
+    return Line(*(*row[:15], mask_address(channel, address), mask_text(error or ""), row[17]))
+
+
+def _retry(row: tuple[Any, ...]) -> Retry:
+    channel, address, error = row[2], row[3], row[7]
+    return Retry(*(*row[:3], mask_address(channel, address), *row[4:7], mask_text(error or ""), *row[8:]))
 
 
 def _event(row: tuple[Any, ...]) -> Event:

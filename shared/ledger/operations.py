@@ -27,6 +27,7 @@ _DUE = statement("find_operations_due")
 _NEXT_IN = statement("next_operation_in")
 _TAKE = statement("take_operation")
 _ITEMS = statement("next_operation_items")
+_ITEMS_TO_TRY = statement("next_operation_items_to_try")
 _NOTE = statement("note_operation_progress")
 _PUT_OFF = statement("put_off_operation")
 _END = statement("end_operation")
@@ -102,6 +103,11 @@ class Taken:
     words: str
     since_stage_s: float
     target: str
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether the few that go first are not all gone and judged."""
+        return self.canary and self.done <= CANARY_STEPS[-1]
 
     @property
     def takes_notifications(self) -> bool:
@@ -190,8 +196,9 @@ def take(connection: Connection) -> Taken | None:
 
 
 def next_items(connection: Connection, operation: Taken, *, limit: int) -> list[Item]:
-    """The next items of a taken operation, locked."""
-    return [Item(*row) for row in connection.execute(_ITEMS, {"id": operation.id, "limit": limit})]
+    """The next items of a taken operation, locked; a few that are tried first are not those that failed again."""
+    items = _ITEMS_TO_TRY if operation.is_trying else _ITEMS
+    return [Item(*row) for row in connection.execute(items, {"id": operation.id, "limit": limit})]
 
 
 def canary_result(connection: Connection, operation: Taken) -> CanaryResult:

@@ -105,9 +105,15 @@ def sums(connection: Connection, sends: Sequence[OpenSend]) -> dict[tuple[UUID, 
     """Where every accepted delivery of these sends is."""
     accepted = {send.id: send.accepted for send in sends}
     return {
-        (send_id, Channel(channel)): ChannelBooks.read(accepted[send_id][channel], counts)
-        for send_id, channel, counts in connection.execute(_SUMS, {"send_ids": list(accepted)})
+        (send_id, channel): ChannelBooks.read(accepted[send_id][channel], found)
+        for (send_id, channel), found in counts(connection, list(accepted)).items()
     }
+
+
+def counts(connection: Connection, send_ids: Sequence[UUID]) -> dict[tuple[UUID, Channel], Mapping[str, Any]]:
+    """The sums over the batches of these sends, for `ChannelBooks.read`; none where retention has removed them."""
+    rows = connection.execute(_SUMS, {"send_ids": list(send_ids)})
+    return {(send_id, Channel(channel)): found for send_id, channel, found in rows}
 
 
 def owed_beside(

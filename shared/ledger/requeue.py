@@ -4,7 +4,7 @@ What people do to failures: which qualify and which do not, and a chunk of them 
 The candidates are the rows of `failure`; a requeue makes a delivery owed again under its next epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -37,8 +37,23 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """A requeue that took some of a preview's deliveries before; of its `done` these are `again` failures now."""
+
+    operation: UUID
+    operator: str
+    at: datetime
+    done: int
+    again: int
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
-    """What an operation would take and what it would leave out, exactly, as of a moment; `sends` it takes from."""
+    """
+    What an operation would take and what it would leave out, exactly, as of a moment; `sends` it takes from.
+
+    `again` of them were requeued before and failed again; `before` is the newest requeue that left one of those.
+    """
 
     kind: OperationKind
     asked: FailureFilter
@@ -46,6 +61,8 @@ class Preview:
     taken: list[Share]
     left_out: dict[LeftOut, int]
     sends: int
+    again: int = 0
+    before: Before | None = None
 
     @property
     def total(self) -> int:
@@ -103,18 +120,26 @@ def judge(
     ).fetchall()
     taken = [
         Share(tenant, Channel(channel), DeliveryStatus(status), count, oldest)
-        for tenant, channel, status, why, count, oldest, _ in rows
+        for tenant, channel, status, why, count, oldest, *_ in rows
         if why is None
     ]
     left_out: dict[LeftOut, int] = {}
-    for _, _, _, why, count, _, _ in rows:
+    for _, _, _, why, count, *_ in rows:
         if why is not None:
             left_out[LeftOut(why)] = left_out.get(LeftOut(why), 0) + count
     if asked.ids and not (asked.tenant or asked.channel or asked.since):
         missing = len(set(asked.ids)) - sum(row[4] for row in rows)
         if missing:
             left_out[LeftOut.MISSING] = left_out.get(LeftOut.MISSING, 0) + missing
-    return Preview(kind, asked, moment, taken, left_out, rows[0][6] if rows else 0)
+    if not rows:
+        return Preview(kind, asked, moment, taken, left_out, sends=0)
+    sends, again, before = rows[0][6:]
+    return Preview(kind, asked, moment, taken, left_out, sends, again, None if before is None else _before(before))
+
+
+def _before(found: Mapping[str, Any]) -> Before:
+    at = datetime.fromisoformat(found["at"])
+    return Before(UUID(found["id"]), found["operator"], at, found["done"], found["again"])
 
 
 def work_on(

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from shared.domain.books import ChannelBooks
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
+from shared.ledger import overview
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
@@ -18,6 +19,9 @@ _RECIPIENTS = statement("select_recipients")
 _BATCHES = statement("select_batches_of_send")
 _DEEDS = statement("select_deeds_on_send")
 _OPERATIONS = statement("select_operations_on_send")
+
+#: Items of one send that are counted of an operation which took those of others too.
+MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True)
@@ -130,24 +134,31 @@ class Deed:
 
 @dataclass(frozen=True, slots=True)
 class SendOperation:
-    """A bulk operation on deliveries of one send."""
+    """A bulk operation that took deliveries of a send: `of_send` of its `total`, `done_of_send` of these are done."""
 
     id: UUID
     kind: str
     status: str
     operator: str
-    total: int
-    done: int
     created_at: datetime
-    ended_at: datetime | None
+    total: int
+    of_send: int
+    done_of_send: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there may be more of the send than were counted."""
+        return self.total > self.of_send == MOST_COUNTED
 
 
 def find(connection: Connection, send_id: UUID) -> ShownSend | None:
     """A send; None for an id that there is not."""
+    # Before the send: where retention removes the batches meanwhile, it has written the totals down.
+    counted = {channel.value: each for (_, channel), each in overview.counts(connection, [send_id]).items()}
     row = connection.execute(_SEND, {"send_id": send_id}).fetchone()
     if row is None:
         return None
-    counts: Mapping[str, Mapping[str, Any]] = row[24] or row[21] or {}
+    counts: Mapping[str, Mapping[str, Any]] = counted or row[21] or {}
     accepted = row[4]
     listed = _listed(row)
     return ShownSend(
@@ -164,7 +175,7 @@ def find(connection: Connection, send_id: UUID) -> ShownSend | None:
         resumed_at=row[19],
         forgotten_at=row[20],
         subject=row[22],
-        cancel_asked_at=row[25],
+        cancel_asked_at=row[24],
         read_at=row[23],
         books={Channel(each): ChannelBooks.read(count, counts.get(each, {})) for each, count in accepted.items()},
     )
@@ -214,8 +225,9 @@ def deeds(connection: Connection, send_id: UUID, *, limit: int) -> list[Deed]:
 
 
 def operations(connection: Connection, send_id: UUID, *, limit: int) -> list[SendOperation]:
-    """Bulk operations on deliveries of this send alone, newest first."""
-    rows = connection.execute(_OPERATIONS, {"send_id": str(send_id), "limit": limit})
+    """Bulk operations that took deliveries of this send, newest first."""
+    parameters = {"send_id": send_id, "limit": limit, "most": MOST_COUNTED}
+    rows = connection.execute(_OPERATIONS, parameters, prepare=False)
     return [SendOperation(*row) for row in rows]
 
 

@@ -135,6 +135,18 @@ def _failure(ledger: Ledger) -> str:
     return f"/admin/monitoring/failures/{send.id}.1"
 
 
+def _recipient(ledger: Ledger) -> str:
+    make_failures(ledger, addresses=["jane.doe@example.com"])
+    send = make_send(ledger, addresses=["jane.doe@example.com", "bob@example.com"], status=SendStatus.SENDING)
+    put_rows(ledger, send.id, [1, 2], "retrying")
+    return f"/admin/monitoring/recipients/{send.id}.1"
+
+
+def _retries(ledger: Ledger) -> str:
+    _recipient(ledger)
+    return "/admin/monitoring/failures/retrying"
+
+
 def _preview(ledger: Ledger) -> str:
     make_failures(ledger, count=1_001)
     make_failures(ledger, count=2, status="unsure", cause="cccccccccccc", title="cut off")
@@ -181,6 +193,9 @@ PAGES = [
     PageCase("failures one by one", _failure_list),
     PageCase("group of failures", _failure_group),
     PageCase("one failure", _failure),
+    PageCase("everything to a recipient", _recipient),
+    PageCase("retrying", _retries),
+    PageCase("retrying, nothing there", _empty("/admin/monitoring/failures/retrying")),
     PageCase("preview", _preview),
     PageCase("operation", _operation),
     PageCase("operations", _operations),

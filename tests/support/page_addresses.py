@@ -30,6 +30,7 @@ def fill(ledger: Ledger) -> list[str]:
     return [
         HOME, f"{HOME}/system", failures, f"{failures}/list", f"{failures}/groups/{CAUSE}",
         f"{failures}/{delivery_id(send.id, 2)}", f"{HOME}/failures.csv",
+        f"{failures}/retrying", f"{HOME}/recipients/{delivery_id(send.id, 2)}",
         f"{HOME}/sends", f"{HOME}/sends/{send.id}", f"{HOME}/sends/{send.id}/recipients.csv",
         f"{HOME}/sends/{send.id}/pause",
         f"{HOME}/operations", f"{HOME}/operations/{operation.id}", f"{HOME}/operations/new?kind=requeue",

@@ -6,7 +6,7 @@ import time
 import dramatiq
 import psycopg
 
-from shared.domain.requeue import CANARY_STEPS, canary_step, seconds_for
+from shared.domain.requeue import canary_step, seconds_for
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import digest_requeue, operation_results, operations, requeue, retention
 from shared.ledger.db import POSTGRES_AWAY, Connection
@@ -75,7 +75,7 @@ class Operate:
         if operation is None:
             return False
         most = CHUNK
-        if operation.canary and operation.done <= CANARY_STEPS[-1]:
+        if operation.is_trying:
             step = canary_step(operations.canary_result(connection, operation))
             if step.stop is not None:
                 self._stop(connection, operation, step.stop)

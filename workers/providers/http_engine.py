@@ -17,6 +17,7 @@ Sources: libcurl's CURLOPT_* pages; measured with libcurl 8.23, each point held 
 import errno
 import io
 import os
+import re
 import select
 import socket
 import time
@@ -41,6 +42,8 @@ _POLL_MASK = {
     pycurl.POLL_INOUT: select.POLLIN | select.POLLOUT,
 }
 _BROKEN = select.POLLERR | select.POLLHUP | select.POLLNVAL
+#: In libcurl's words for a connection that it could not make: it helps nobody, and would be another text each time.
+_CONNECT_TOOK = re.compile(r" after \d+ ms\b")
 
 
 class _Call:
@@ -95,7 +98,7 @@ class _Call:
         result.elapsed_s = time.monotonic() - self.started
         if error:
             uploaded = int(curl.getinfo(pycurl.SIZE_UPLOAD_T))
-            result.error, result.error_text = error, error_text
+            result.error, result.error_text = error, _CONNECT_TOOK.sub("", error_text)
             result.bytes_sent = curl.getinfo(pycurl.REQUEST_SIZE) + uploaded
             result.request_complete = uploaded >= len(self.request.body or b"")
         return result

@@ -14,6 +14,23 @@ FROM failure WHERE discarded_at IS NULL
 SELECT coalesce(sum(retrying), 0)::int, min(due_at) FILTER (WHERE due_at > now())
 FROM batch WHERE settled_at IS NULL AND retrying > 0
 
+-- name: count_failures_since
+-- The health rules, while they would warn: of the live deliveries that failed or were dead-lettered from a minute on,
+-- those that are so still and that nobody gave up, by channel. So many of each are looked at; the last value says that
+-- there may be more.
+SELECT f.channel, count(*)::int, (count(*) FILTER (WHERE f.status = 'dead_lettered'))::int, max(f.place) = %(most)s
+FROM unnest('{failed,dead_lettered}'::text[]) AS k (status)
+CROSS JOIN LATERAL (
+    SELECT channel, status, send_id, row_number() OVER () AS place FROM (
+        SELECT channel, status, send_id FROM failure
+        WHERE failure.status = k.status AND discarded_at IS NULL
+          AND failed_at >= date_trunc('minute', now()) - %(minutes)s * interval '1 minute'
+        ORDER BY failed_at DESC LIMIT %(most)s
+    ) AS these
+) AS f
+JOIN send s ON s.id = f.send_id AND s.mode = 'live'
+GROUP BY f.channel
+
 -- name: group_failures
 -- The groups of open failures by one of their properties, the largest first; by the hour of the last day as well,
 -- except by send.
@@ -100,7 +117,13 @@ LEFT JOIN LATERAL (
 
 -- name: list_failures
 -- A page of open or discarded failures, the newest first, behind a keyset cursor. What is being proved is not shown.
-SELECT f.send_id, f.row_no, f.failed_at, f.channel, f.status, f.provider, f.outcome, f.code, f.signature, f.attempts,
+-- A requeue counts attempts anew: those of the lives before are added.
+SELECT f.send_id, f.row_no, f.failed_at, f.channel, f.status, f.provider, f.outcome, f.code, f.signature,
+       f.attempts + CASE WHEN f.epoch = 0 THEN 0 ELSE (
+           SELECT coalesce(sum(life.most), 0) FROM (
+               SELECT max(a.number) AS most FROM attempt a
+               WHERE a.send_id = f.send_id AND a.row_no = f.row_no AND a.epoch < f.epoch GROUP BY a.epoch
+           ) AS life) END::int, f.attempts,
        f.discarded_at, f.discarded_by, t.name, s.name, d.address, d.last_error, s.completed_at
 FROM (
     SELECT one.* FROM unnest(%(statuses)s::text[]) AS k (status)
@@ -131,6 +154,24 @@ JOIN tenant t ON t.id = f.tenant_id
 JOIN send s ON s.id = f.send_id
 JOIN delivery d ON d.send_id = f.send_id AND d.row_no = f.row_no
 ORDER BY f.failed_at DESC, f.send_id, f.row_no
+
+-- name: list_retries
+-- Deliveries between two tries, those due first: of so many batches that are due first. What a worker holds is due now.
+SELECT d.send_id, d.row_no, d.channel, d.address, d.provider, d.attempt_count, d.next_attempt_at, d.last_error,
+       t.name, s.name, s.status = 'paused'
+FROM (
+    SELECT send_id, first_row, last_row FROM batch WHERE settled_at IS NULL AND retrying > 0
+    ORDER BY due_at NULLS FIRST, send_id, batch_no LIMIT %(limit)s
+) AS b
+CROSS JOIN LATERAL (
+    SELECT * FROM delivery
+    WHERE delivery.send_id = b.send_id AND delivery.row_no BETWEEN b.first_row AND b.last_row
+      AND delivery.status = 'retrying'
+    OFFSET 0
+) AS d
+JOIN send s ON s.id = d.send_id
+JOIN tenant t ON t.id = s.tenant_id
+ORDER BY d.next_attempt_at, d.send_id, d.row_no LIMIT %(limit)s
 
 -- name: hash_address
 -- How an address is found: equal ones have equal hashes, and nobody without the ledger's key can make one.

@@ -40,6 +40,13 @@ WHERE operation_id = %(id)s AND result IS NULL
 ORDER BY send_id, row_no LIMIT %(limit)s
 FOR NO KEY UPDATE SKIP LOCKED
 
+-- name: next_operation_items_to_try
+-- Likewise of the few that go first: those that were requeued least often, since what failed again says little of others.
+SELECT send_id, row_no, epoch FROM operation_item
+WHERE operation_id = %(id)s AND result IS NULL
+ORDER BY epoch, send_id, row_no LIMIT %(limit)s
+FOR NO KEY UPDATE SKIP LOCKED
+
 -- name: note_operation_progress
 -- A chunk is done. `run_at` paces it, over all workers: the next chunk may go then.
 UPDATE operation

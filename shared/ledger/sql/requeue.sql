@@ -8,6 +8,7 @@ SELECT now()
 -- What failed after `as_of`, and what retention is removing, is never in the set. Keys come in order: neighbours share
 -- pages.
 -- Addresses are read only for tenants that suppress any, and other operations only where one is open.
+-- What failed again: those of a later epoch than their first, and of what the newest requeue that left one of them did.
 WITH candidate AS (
     SELECT f.send_id, f.row_no, f.epoch, f.channel, f.status, f.failed_at, f.proving, f.refused, f.discarded_at,
            f.signature, f.tenant_id, s.status AS send_status, s.valid_until, s.forgotten_at
@@ -79,6 +80,20 @@ WITH candidate AS (
 ), part AS MATERIALIZED (
     SELECT tenant_id, channel, status, left_out, send_id, count(*) AS count, min(failed_at) AS oldest
     FROM verdict GROUP BY 1, 2, 3, 4, 5
+), again AS MATERIALIZED (
+    SELECT send_id, row_no, epoch, failed_at FROM verdict
+    WHERE left_out IS NULL AND epoch > 0 AND %(kind)s = 'requeue' AND %(operation)s::uuid IS NULL
+), before AS MATERIALIZED (
+    SELECT o.id, o.operator, o.created_at, o.done
+    FROM (SELECT * FROM again ORDER BY failed_at DESC, send_id, row_no LIMIT 1) AS a
+    CROSS JOIN LATERAL (
+        SELECT * FROM operation
+        WHERE operation.kind = 'requeue' AND operation.done > 0 AND EXISTS (
+            SELECT 1 FROM operation_item i
+            WHERE i.operation_id = operation.id AND i.send_id = a.send_id AND i.row_no = a.row_no
+              AND i.epoch = a.epoch - 1 AND i.result = 'done')
+        ORDER BY operation.created_at DESC LIMIT 1
+    ) AS o
 ), placed AS (
     INSERT INTO operation_item (operation_id, send_id, row_no, epoch)
     SELECT %(operation)s::uuid, send_id, row_no, epoch
@@ -92,7 +107,12 @@ WITH candidate AS (
     WHERE left_out IS NULL AND %(operation)s::uuid IS NOT NULL
 )
 SELECT t.name, v.channel, v.status, v.left_out, v.count, v.oldest,
-       (SELECT count(DISTINCT send_id)::int FROM part WHERE left_out IS NULL)
+       (SELECT count(DISTINCT send_id)::int FROM part WHERE left_out IS NULL),
+       (SELECT count(*)::int FROM again),
+       (SELECT jsonb_build_object('id', b.id, 'operator', b.operator, 'at', b.created_at, 'done', b.done, 'again', (
+            SELECT count(*) FROM again a
+            JOIN operation_item i ON i.operation_id = b.id AND i.send_id = a.send_id AND i.row_no = a.row_no
+                                  AND i.epoch = a.epoch - 1 AND i.result = 'done')) FROM before b)
 FROM (
     SELECT tenant_id, channel, status, left_out, sum(count)::int AS count, min(oldest) AS oldest
     FROM part GROUP BY 1, 2, 3, 4

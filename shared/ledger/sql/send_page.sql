@@ -1,26 +1,12 @@
 -- The pages of sends: for operators, so of every tenant.
 
 -- name: select_send_for_operators
--- One send with its tenant and its books, a sum over its batches (40,000 for a million recipients).
+-- One send with its tenant. Its books are those of `select_sums_of_sends`, a sum over its batches (40,000 for a million
+-- recipients), until retention has removed them.
 SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.completed_at, s.cancelled_at,
        t.name, t.id, s.lane, s.duplicates, s.segments, s.valid_until, s.started_at, s.paused_at, s.pause_reason,
-       s.paused_by, s.resumed_at, s.forgotten_at, s.settled_counts, s.content -> 'email' ->> 'subject', now(), (
-           SELECT jsonb_object_agg(per.channel, per.counts)
-           FROM (
-               SELECT channel, jsonb_build_object(
-                   'waiting', sum(owed), 'sending', sum(sending), 'retrying', sum(retrying), 'proving', sum(proving),
-                   'sent', sum(sent), 'failed', sum(failed), 'dead_lettered', sum(dead_lettered),
-                   'unsure', sum(unsure - proving), 'suppressed', sum(suppressed), 'cancelled', sum(cancelled),
-                   'expired', sum(expired)) || (
-                   SELECT jsonb_build_object(
-                       'discarded_failed', count(*) FILTER (WHERE f.status = 'failed'),
-                       'discarded_dead_lettered', count(*) FILTER (WHERE f.status = 'dead_lettered'),
-                       'discarded_unsure', count(*) FILTER (WHERE f.status = 'unsure'))
-                   FROM failure f
-                   WHERE f.send_id = s.id AND f.channel = batch.channel AND f.discarded_at IS NOT NULL) AS counts
-               FROM batch WHERE batch.send_id = s.id GROUP BY channel
-           ) AS per
-       ), CASE WHEN s.status = 'paused' AND s.paused_at <= s.cancel_asked_at THEN s.cancel_asked_at END
+       s.paused_by, s.resumed_at, s.forgotten_at, s.settled_counts, s.content -> 'email' ->> 'subject', now(),
+       CASE WHEN s.status = 'paused' AND s.paused_at <= s.cancel_asked_at THEN s.cancel_asked_at END
 FROM send s JOIN tenant t ON t.id = s.tenant_id
 WHERE s.id = %(send_id)s
 
@@ -81,6 +67,28 @@ ORDER BY b.holder IS NULL, b.due_at, b.batch_no LIMIT %(limit)s
 SELECT at, operator, action, reason, result FROM audit WHERE target = %(target)s ORDER BY id DESC LIMIT %(limit)s
 
 -- name: select_operations_on_send
--- What operators did to the deliveries of this send and no other.
-SELECT id, kind, status, operator, total, done, created_at, ended_at FROM operation
-WHERE filter ->> 'send_id' = %(send_id)s::text ORDER BY created_at DESC LIMIT %(limit)s
+-- What operators did to deliveries of this send, among others or alone, and to how many of it. Items are looked up by
+-- key, operation by operation, since nothing finds them by their send; so many of each are counted.
+SELECT o.id, o.kind, o.status, o.operator, o.created_at, o.total,
+       CASE WHEN o.is_alone THEN o.total ELSE i.total END, CASE WHEN o.is_alone THEN o.done ELSE i.done END
+FROM (
+    SELECT o.*, o.filter ->> 'send_id' = %(send_id)s::text AS is_alone
+    FROM operation o
+    LEFT JOIN LATERAL (
+        SELECT 1 AS found FROM operation_item
+        WHERE operation_item.operation_id = o.id AND operation_item.send_id = %(send_id)s LIMIT 1
+    ) AS one ON true
+    WHERE o.created_at >= (SELECT s.created_at FROM send s WHERE s.id = %(send_id)s)
+      AND (one.found = 1 OR o.filter ->> 'send_id' = %(send_id)s::text)
+    ORDER BY o.created_at DESC, o.id DESC LIMIT %(limit)s
+) AS o
+CROSS JOIN LATERAL (
+    SELECT count(*)::int AS total, count(*) FILTER (WHERE result = 'done')::int AS done
+    FROM (
+        SELECT result FROM operation_item
+        WHERE operation_item.operation_id = o.id AND operation_item.send_id = %(send_id)s
+          AND o.is_alone IS NOT TRUE
+        LIMIT %(most)s
+    ) AS these
+) AS i
+ORDER BY o.created_at DESC, o.id DESC

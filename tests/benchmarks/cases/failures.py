@@ -11,7 +11,7 @@ from admin.extensions import db, installed
 from admin.monitoring import failure_groups
 from admin.monitoring.snapshot import Sources
 from shared.domain.requeue import FailureFilter, OperationKind
-from shared.ledger import failures, operations, requeue
+from shared.ledger import failure_counts, operations, requeue
 from shared.ledger.db import Ledger
 from shared.ledger.migrate import upgrade
 from shared.settings import load
@@ -108,7 +108,7 @@ def _plan(ledger: Ledger, count: int) -> None:
         )
         if planned is None or planned.total != count:
             raise AssertionError(planned)
-        failures.summary(connection)
+        failure_counts.summary(connection)
 
 
 def _once(what: Callable[[], None]) -> float:

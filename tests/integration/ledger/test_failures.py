@@ -18,7 +18,7 @@ from shared.ledger.migrate import alembic_config, upgrade
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.books import assert_books_balance
 from tests.support.factories import make_send, make_tenant
-from tests.support.failing import CAUSE, make_failures
+from tests.support.failing import CAUSE, fail_again, make_failures
 from tests.support.ledger_rows import one, put_rows, scalar
 from tests.support.requeuing import finish, plan
 from tests.support.waiting import wait_until
@@ -179,6 +179,27 @@ def test_a_discarded_delivery_has_its_own_column_of_the_books_until_it_is_restor
     with ledger.transaction() as connection:
         (line,) = books.lines(connection, send_id=send.id)
     assert (line.books.dead_lettered, line.books.discarded) == (3, 0)
+
+
+def test_what_failed_for_a_cause_after_another_requeue_is_not_that_of_the_causes_own(ledger: Ledger) -> None:
+    send = make_failures(ledger, count=2)
+    other = "bbbbbbbbbbbb"
+    requeue = plan(ledger, FailureFilter(signature=CAUSE))
+    finish(ledger)
+    fail_again(ledger, send.id, [1, 2])
+
+    def again() -> tuple[UUID | None, int]:
+        with ledger.transaction() as connection:
+            found = failures.causes(connection, [CAUSE])[CAUSE]
+        return found.operation, found.again
+
+    assert again() == (requeue.id, 2)
+    with ledger.autocommit() as connection:  # row 1 as if it had failed for another cause, for which it is requeued
+        connection.execute("UPDATE failure SET signature = %s WHERE row_no = 1", [other])
+    plan(ledger, FailureFilter(signature=other))
+    finish(ledger)
+    fail_again(ledger, send.id, [1])
+    assert again() == (requeue.id, 1)
 
 
 def test_what_is_discarded_is_not_requeued_not_even_by_a_plan_from_before(ledger: Ledger) -> None:

@@ -379,6 +379,21 @@ def test_a_send_that_is_being_finished_at_this_moment_stays_open(ledger: Ledger)
     assert (finished, send_status(ledger, send.id), counts(ledger, send.id)) == ([False], "sending", {"owed": 1})
 
 
+def test_what_failed_again_is_not_what_is_tried_first(ledger: Ledger) -> None:
+    send = failed(ledger, count=20)
+    plan(ledger, of(send, ids=((send.id, 1), (send.id, 2)), statuses=EVERY))
+    finish(ledger)
+    put_rows(ledger, send.id, [1, 2], "dead_lettered")
+    made = plan(ledger, of(send), canary=True)
+    with ledger.transaction() as connection:
+        taken = operations.take(connection)
+        assert taken is not None
+        assert (taken.id, taken.is_trying) == (made.id, True)
+        assert [item.row_no for item in operations.next_items(connection, taken, limit=1)] == [3]
+        later = replace(taken, done=12)
+        assert [item.row_no for item in operations.next_items(connection, later, limit=1)] == [1]
+
+
 def parked(ledger: Ledger, hand: Hand) -> tuple[MadeSend, deliveries.Claim, list[deliveries.ClaimedDelivery]]:
     """A call whose worker died: its row is unsure, and its answer may still come."""
     send = make_send(ledger, status=SendStatus.SENDING)

@@ -60,8 +60,8 @@ def test_a_preview_says_how_many_whose_what_is_left_and_why_and_changes_nothing(
     said = text_of(browser.get(f"{NEW}?kind=requeue"))
     assert "Requeue 5 e-mails" in said
     assert "All dead-lettered or failed deliveries, as of" in said
-    assert "acme E-mail gave up 3" in said
-    assert "other E-mail permanent 2" in said
+    assert "acme E-mail dead-lettered 3" in said
+    assert "other E-mail failed 2" in said
     assert "4 : may have been sent already" in said
     assert scalar(ledger, "SELECT count(*) FROM operation") == scalar(ledger, "SELECT count(*) FROM audit") == 0
 
@@ -121,6 +121,34 @@ def test_what_failed_again_is_counted_and_leads_to_these_rows_alone(browser: Bro
     assert re.findall(r'name="id" value="([^"]+)"', rows) == [f"{send.id}.2"]
     groups = browser.get(f"/admin/monitoring/failures?operation={operation}").text
     assert 'data-label="Count"><span class="figure">1</span>' in groups
+
+
+def test_a_preview_says_that_the_last_requeue_of_these_failed_again(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=4)
+    query = f"kind=requeue&group={CAUSE}"
+    assert "failed again" not in text_of(browser.get(f"{NEW}?{query}"))
+    first = confirm(browser, f"{query}&first=3")
+    let_begin(ledger)
+    finish(ledger)
+    put_rows(ledger, send.id, [1], "sent")
+    fail_again(ledger, send.id, [2, 3])
+    make_failures(ledger)
+    page = browser.get(f"{NEW}?{query}")
+    told = "2 of these were requeued before and failed again. The last requeue was kim’s, just now : of 3 requeued 2 of"
+    assert told in text_of(page)
+    assert f'<a href="{first}">kim’s' in page.text
+    assert "failed again" not in text_of(browser.get(f"{NEW}?kind=discard&group={CAUSE}"))
+    confirm(browser, f"kind=requeue&status=any&id={send.id}.3")
+    let_begin(ledger)
+    finish(ledger)
+    fail_again(ledger, send.id, [3])
+    assert "of 1 requeued 1 of these failed again" in text_of(browser.get(f"{NEW}?{query}"))
+
+
+def test_an_operation_on_a_group_leads_to_it(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger)
+    page = browser.get(confirm(browser, f"kind=requeue&group={CAUSE}")).text
+    assert f'<a href="/admin/monitoring/failures/groups/{CAUSE}">all dead-lettered or failed deliveries' in page
 
 
 def test_what_was_discarded_or_sent_is_told_by_its_operation_too(browser: Browser, ledger: Ledger) -> None:

@@ -8,13 +8,14 @@ from flask import Flask
 
 from shared.domain.ids import delivery_id
 from shared.domain.roles import Role
-from shared.domain.states import Channel
+from shared.domain.states import Channel, SendStatus
 from shared.ledger import failed_jobs
 from shared.ledger.db import Ledger
 from tests.support.browser import Browser, text_of
 from tests.support.factories import make_send
 from tests.support.failing import CAUSE, TITLE, age_failures, make_failures
-from tests.support.ledger_rows import put_rows, scalar
+from tests.support.ledger_rows import put_rows, put_send, scalar
+from tests.support.requeuing import finish, of, plan
 
 PAGE = "/admin/monitoring/failures"
 
@@ -43,7 +44,7 @@ def test_failures_of_one_cause_are_one_group_with_its_tenants_and_last_requeue(
     make_failures(ledger, count=3)
     make_failures(ledger, count=2, tenant="other")
     row = group_row(browser.get(PAGE).text, TITLE)
-    assert "ches · gave up" in row
+    assert "ches · dead-lettered" in row
     assert 'data-label="Count"><span class="figure">5</span>' in row
     assert 'data-label="Tenants"><span class="figure">2</span>' in row
     assert '<span class="tag">new</span>' not in row
@@ -51,7 +52,7 @@ def test_failures_of_one_cause_are_one_group_with_its_tenants_and_last_requeue(
 
 @pytest.mark.parametrize(
     ("by", "shown"),
-    [("tenant", "other"), ("provider", "twilio"), ("channel", "SMS"), ("kind", "permanent")],
+    [("tenant", "other"), ("provider", "twilio"), ("channel", "SMS"), ("kind", "failed")],
 )
 def test_groups_by_something_else_than_the_error(browser: Browser, ledger: Ledger, by: str, shown: str) -> None:
     make_failures(ledger, count=3)
@@ -93,6 +94,30 @@ def test_a_list_is_paged_by_key_with_none_lost_among_equal_times(browser: Browse
     assert seen == [delivery_id(send.id, row_no) for row_no in range(1, 121)]
 
 
+def test_the_attempts_of_all_lives_are_shown_and_those_since_the_last_requeue(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=2)
+    plan(ledger, of(send, first=1))
+    finish(ledger)
+    put_rows(ledger, send.id, [1], "dead_lettered", attempts=2)
+    put_rows(ledger, send.id, [2], "owed")
+    put_rows(ledger, send.id, [2], "dead_lettered", attempts=5)
+    said = text_of(browser.get(f"{PAGE}/list"))
+    assert "E-mail dead-lettered after 2 400: invalid recipient domain 7 just now" in said
+    assert "E-mail dead-lettered after 5 400: invalid recipient domain 5 just now" in said
+    assert "Attempts 7 , 2 of them since its last requeue (1×)" in text_of(browser.get(f"{PAGE}/{send.id}.1"))
+
+
+def test_a_group_says_since_when_its_cause_is_known_and_since_when_something_is_open(
+    browser: Browser, ledger: Ledger
+) -> None:
+    make_failures(ledger)
+    assert "First seen · last" in text_of(browser.get(PAGE))
+    assert re.search(r"2 h ago</time> · <time", group_row(browser.get(PAGE).text, TITLE))
+    by_tenant = browser.get(f"{PAGE}?by=tenant")
+    assert "Oldest · last" in text_of(by_tenant)
+    assert "2 h ago" not in group_row(by_tenant.text, "acme")
+
+
 def test_a_delivery_shows_its_history_masked(browser: Browser, ledger: Ledger) -> None:
     send = make_failures(
         ledger, addresses=["jane.doe@example.com"], status="unsure", detail="451 jane.doe@example.com: cut off"
@@ -127,34 +152,6 @@ def test_an_address_is_revealed_for_a_reason_that_the_audit_keeps(browser: Brows
     assert scalar(ledger, "SELECT count(*) FROM audit WHERE audit::text LIKE '%%jane%%'") == 0
     reader = Browser(app, role=Role.READ)
     assert reader.post(path, {"reason": "curious"}).status_code == 403
-
-
-@pytest.mark.parametrize(
-    ("stored", "typed", "channel"),
-    [
-        ("Jane.Doe@example.com", " jane.doe@EXAMPLE.com ", Channel.EMAIL),
-        ("jane@xn--bcher-kva.example", "jane@bücher.example", Channel.EMAIL),
-        ("+16045550123", "+1 (604) 555-0123", Channel.SMS),
-    ],
-)
-def test_a_recipient_is_found_and_no_address_is_in_where_it_leads(
-    browser: Browser, ledger: Ledger, stored: str, typed: str, channel: Channel, caplog: pytest.LogCaptureFixture
-) -> None:
-    send = make_failures(ledger, addresses=[stored], channel=channel)
-    make_failures(ledger, addresses=["other@example.com"])
-    answer = browser.post(f"{PAGE}/find", {"address": typed})
-    assert answer.status_code == 303
-    assert re.fullmatch(rf"{PAGE}/list\?who=[0-9a-f]{{32}}&status=any", answer.location)
-    page = browser.get(answer.location).text
-    assert re.findall(r'name="id" value="([^"]+)"', page) == [delivery_id(send.id, 1)]
-    assert stored.lower() not in page.lower()
-    assert stored.lower() not in caplog.text.lower()
-
-
-def test_what_is_no_address_is_said_and_goes_nowhere(browser: Browser) -> None:
-    answer = browser.post(f"{PAGE}/find", {"address": "jane.doe@"}, follow=True)
-    assert "no address that a message can go to" in answer.text
-    assert "jane.doe" not in answer.text
 
 
 def chosen(page: str) -> dict[str, str]:
@@ -211,9 +208,9 @@ def test_every_list_and_every_action_of_the_page_keeps_to_its_filter(browser: Br
 
 
 def test_the_filter_form_keeps_what_it_has_no_field_for(browser: Browser, ledger: Ledger) -> None:
-    make_failures(ledger, addresses=["jane.doe@example.com"])
-    found = browser.post(f"{PAGE}/find", {"address": "jane.doe@example.com"}, follow=True).text
-    assert re.fullmatch("[0-9a-f]{32}", chosen(found)["who"])
+    make_failures(ledger)
+    who = "0123456789abcdef" * 2
+    assert chosen(browser.get(f"{PAGE}/list?who={who}").text)["who"] == who
     assert chosen(browser.get(f"{PAGE}?by=tenant").text)["by"] == "tenant"
     assert chosen(browser.get(f"{PAGE}/list?discarded=1&status=any").text)["discarded"] == "1"
     moment = chosen(browser.get(f"{PAGE}/list?since=2026-05-01T10:00:00%2B00:00").text)["since"]
@@ -229,6 +226,22 @@ def test_a_cause_has_its_title_wherever_it_is_told_of(browser: Browser, ledger: 
     audited = browser.get("/admin/monitoring/audit")
     assert "failures “CHES 400: Invalid Domain”" in text_of(audited)
     assert f'href="{PAGE}/groups/{CAUSE}"' in audited.text
+
+
+def test_what_is_tried_again_is_listed_with_its_time_and_reason(browser: Browser, ledger: Ledger) -> None:
+    assert "Nothing waits for another try." in text_of(browser.get(f"{PAGE}/retrying"))
+    later, soon = make_send(ledger, count=30, status=SendStatus.SENDING), make_send(ledger, status=SendStatus.SENDING)
+    put_rows(ledger, later.id, [29, 30], "retrying", due_in="20 minutes 30 seconds", attempts=2)
+    put_rows(ledger, soon.id, [1], "retrying", due_in="5 minutes 30 seconds")
+    put_send(ledger, soon.id, SendStatus.PAUSED)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET last_error = '451: jane.doe@example.com is busy' WHERE row_no = 29")
+    page = browser.get(f"{PAGE}/retrying")
+    assert re.findall(r'failures/([^"]+)">p\*\*\*@e', page.text) == [f"{soon.id}.1", f"{later.id}.29", f"{later.id}.30"]
+    said = text_of(page)
+    assert "in 5 min and when its send goes on 0" in said
+    assert "in 20 min 2 – 451: j***@e***.com is busy" in said
+    assert f'href="{PAGE}/retrying"' in browser.get(PAGE).text
 
 
 def test_failed_jobs_are_listed_with_their_tenants(browser: Browser, ledger: Ledger) -> None:

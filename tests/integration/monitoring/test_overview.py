@@ -14,6 +14,7 @@ from shared.accounts import credential_of, provider_name
 from shared.coordination.circuit import Admitted, Circuit, Probe
 from shared.coordination.circuit_snapshot import CircuitPolicy
 from shared.coordination.gate import Gate
+from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 from shared.ledger.db import Ledger
 from shared.recovery.waits import Waits
@@ -21,8 +22,9 @@ from tests.integration.ledger.hand import Hand, ended
 from tests.integration.monitoring.conftest import MakeApp
 from tests.support.browser import Browser, text_of
 from tests.support.factories import make_send
-from tests.support.failing import make_failures
+from tests.support.failing import age_failures, make_failures
 from tests.support.ledger_rows import put_rows, put_send
+from tests.support.requeuing import finish, plan
 
 SENDING = SendStatus.SENDING
 
@@ -345,6 +347,32 @@ def test_failures_are_told_since_the_minute_from_which_too_many_failed(app: Flas
     # A minute may end between the two looks at the clock.
     assert abs(datetime.fromisoformat(email["failing_since"]) - first) <= timedelta(minutes=1)
     assert email["dead_lettering_since"] is None
+
+
+def test_what_was_requeued_or_discarded_is_no_longer_warned_of(app: Flask, ledger: Ledger) -> None:
+    count_minutes(ledger, [99], failed=1)
+    assert "open_15m" not in sections(app)["traffic"]["channels"][0]
+    count_minutes(ledger, [88], failed=12)
+    for status in ("dead_lettered", "failed"):
+        make_failures(ledger, count=6, status=status)
+    old = make_failures(ledger, count=3)
+    age_failures(ledger, old.id, "17 minutes")
+    test = make_failures(ledger)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE send SET mode = 'test' WHERE id = %s", [test.id])
+
+    def email() -> dict[str, Any]:
+        found: dict[str, Any] = sections(app)["traffic"]["channels"][0]
+        return found
+
+    assert (email()["open_15m"], email()["dead_open_15m"]) == (12, 0)
+    plan(ledger, FailureFilter(statuses=frozenset({DeliveryStatus.FAILED}), first=2))
+    plan(ledger, FailureFilter(statuses=frozenset({DeliveryStatus.FAILED}), first=3), kind=OperationKind.DISCARD)
+    finish(ledger)
+    assert email()["open_15m"] == 7
+    [warning] = [each for each in build(installed(app), None)["warnings"] if each["rule"].startswith("FailureRatio")]
+    assert "7.0 % of E-mail failed in the last 15 min: 7 of 100, without 5 requeued or discarded" in warning["text"]
+    assert warning["panel"] == "failures"
 
 
 def test_the_cards_of_failures_lead_to_those_of_the_last_hour(app: Flask, ledger: Ledger) -> None:

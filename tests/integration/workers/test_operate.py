@@ -235,14 +235,7 @@ def waits_for_a_lock(ledger: Ledger) -> bool:
 
 
 def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(ledger: Ledger, ches: InProcess) -> None:
-    channel = make_channel(ledger, "https://example.com/hook")
-    with ledger.transaction() as connection:
-        connection.execute(
-            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at,"
-            " attempt_count, last_error)"
-            " SELECT %s, n, 'x', 's', 'low', now(), 'dead_lettered', now(), 5, 'gone' FROM generate_series(1, %s) n",
-            [channel, CHUNK + 1],
-        )
+    make_dead_letters(ledger, CHUNK + 1)
     send = dead(ledger, 3)
     letters = requeue_dead_letters(ledger)
     deliveries = plan(ledger, of(send))
@@ -256,14 +249,7 @@ def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(ledger
 
 
 def test_a_requeue_of_dead_letters_that_is_stopped_midway_leaves_the_rest(ledger: Ledger, worker: InProcess) -> None:
-    channel = make_channel(ledger, "https://example.com/hook")
-    with ledger.transaction() as connection:
-        connection.execute(
-            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at,"
-            " attempt_count) SELECT %s, n, 'x', 's', 'low', now(), 'dead_lettered', now(), 5"
-            " FROM generate_series(1, %s) n",
-            [channel, CHUNK + 50],
-        )
+    make_dead_letters(ledger, CHUNK + 50)
     made = requeue_dead_letters(ledger)
     assert work(worker, times=1) == 1
     with ledger.transaction() as connection:
@@ -280,6 +266,18 @@ def test_a_requeue_of_dead_letters_that_is_stopped_midway_leaves_the_rest(ledger
     assert requeue_dead_letters(ledger).total == 50
     work(worker)
     assert scalar(ledger, told_again) == CHUNK + 50
+
+
+def make_dead_letters(ledger: Ledger, count: int) -> None:
+    """So many notifications of one channel that nobody could be told of."""
+    channel = make_channel(ledger, "https://example.com/hook")
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at,"
+            " attempt_count, last_error)"
+            " SELECT %s, n, 'x', 's', 'low', now(), 'dead_lettered', now(), 5, 'gone' FROM generate_series(1, %s) n",
+            [channel, count],
+        )
 
 
 def requeue_dead_letters(ledger: Ledger) -> operations.Operation:

@@ -250,6 +250,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         changed(traffic={"channels": [channel(sent_15m=47, failed_15m=2), channel("sms", sent_15m=97, failed_15m=3)]}),
     ),
     (
+        "FailureRatioHigh",
+        changed(traffic={"channels": [channel(sent_15m=80, failed_15m=20, open_15m=4)]}),
+        "4.0 % of E-mail failed in the last 15 min: 4 of 100, without 16 requeued or discarded since.",
+        changed(traffic={"channels": [channel(sent_15m=80, failed_15m=20, open_15m=3)]}),
+    ),
+    (
         "NotMoving",
         changed(queues={"queues": [queue("email", health="not moving", ready=14, oldest_at=ago(minutes=6))]}),
         "Queue `email` is not moving: 14 messages wait, the oldest for 6 min.",
@@ -291,6 +297,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         changed(traffic={"channels": [channel(dead_lettered_15m=15), channel("sms", dead_lettered_15m=5)]}),
         "20 deliveries were dead-lettered in the last 15 min.",
         changed(traffic={"channels": [channel(dead_lettered_15m=19)]}),
+    ),
+    (
+        "DeadLettersGrowing",
+        changed(traffic={"channels": [channel(dead_lettered_15m=30, dead_open_15m=20)]}),
+        "20 deliveries were dead-lettered in the last 15 min, without 10 requeued or discarded since.",
+        changed(traffic={"channels": [channel(dead_lettered_15m=30, dead_open_15m=19)]}),
     ),
     (
         "RedisMemoryHigh",

@@ -26,6 +26,11 @@ def test_a_rate_never_reads_nought_where_something_moves(per_second: float | Non
     assert words.rate(per_second) == text
 
 
+@pytest.mark.parametrize(("seconds", "text"), [(0.44, "0.4 s"), (-0.01, "0.0 s"), (-0.0, "0.0 s"), (61, "1 min")])
+def test_a_short_span_is_never_negative(seconds: float, text: str) -> None:
+    assert words.short_duration(seconds) == text
+
+
 @pytest.mark.parametrize(
     ("part", "whole", "text"),
     [(0, 0, "–"), (0, 10, "0 %"), (1, 10_000, "under 0.1 %"), (34, 1000, "3.4 %"), (9_999, 10_000, "99.9 %"),
