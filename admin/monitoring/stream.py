@@ -11,12 +11,14 @@ LIFE_S and the role is looked at anew.
 import json
 import logging
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http import HTTPStatus
 
-from flask import Flask, Response, current_app
+from flask import Flask, Response, current_app, request
 
 from admin.extensions import Services
 from admin.monitoring.access import reads
@@ -176,7 +178,8 @@ def events() -> Response:
     listener = ours.join()
     if listener is None:
         return Response(status=HTTPStatus.NO_CONTENT, headers={"Cache-Control": "no-store"})
-    response = Response(_messages(ours, listener), mimetype="text/event-stream")
+    connection = request.environ.get("gunicorn.socket")
+    response = Response(_messages(ours, listener, connection), mimetype="text/event-stream")
     # A HEAD, or a client gone before the first byte, never starts the generator that would leave.
     response.call_on_close(lambda: ours.leave(listener))
     response.headers["Cache-Control"] = "no-store"
@@ -184,7 +187,7 @@ def events() -> Response:
     return response
 
 
-def _messages(ours: Hub, listener: Listener) -> Iterator[str]:
+def _messages(ours: Hub, listener: Listener, connection: socket.socket | None) -> Iterator[str]:
     ends_at = time.monotonic() + LIFE_S * random.uniform(0.8, 1.0)  # noqa: S311  # only spreads the load
     try:
         yield f"retry: {random.randint(*_RETRY_MS)}\n\n"  # noqa: S311  # as above
@@ -193,6 +196,7 @@ def _messages(ours: Hub, listener: Listener) -> Iterator[str]:
             for word in words:
                 yield _event(word)
                 if word == "bye":
+                    _hear_no_more(connection)
                     return
             if changed:
                 yield f"data: {json.dumps({'v': round(time.time() * 1000), 'changed': sorted(changed)})}\n\n"
@@ -201,6 +205,18 @@ def _messages(ours: Hub, listener: Listener) -> Iterator[str]:
         yield _event("bye")
     finally:
         ours.leave(listener)
+
+
+def _hear_no_more(connection: socket.socket | None) -> None:
+    """
+    Let nothing wait for what the browser still says on a connection: it has nothing to say.
+
+    gunicorn waits up to two seconds for each connection to be closed by the other end, one after the other, and keeps
+    those that may carry another request for as long.
+    """
+    if connection is not None:
+        with suppress(OSError):  # the browser was faster
+            connection.shutdown(socket.SHUT_RD)
 
 
 def _event(word: str) -> str:
