@@ -1,17 +1,14 @@
-"""The sections `channels` and `sends`: what is due, how fast it goes, what keeps it, and when it will be over."""
+"""How the owed work flows: what is due, how fast it goes, what keeps it, and when it will be over."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
 
 from admin.extensions import Services
-from admin.monitoring.snapshot import Data, Section, Sources, add_section
-from shared.accounts import cap_of, missing_settings, provider_name
+from admin.monitoring.snapshot import Sources
 from shared.domain.books import ChannelBooks, Reason
-from shared.domain.masking import mask_text
-from shared.domain.pace import SUSTAINED_MINUTES, TimeLeft, ahead_of, percent_done, sustained, time_left
-from shared.domain.progress import HELD_WORDS, Doing, HeldBack, Kind, Standing, doing, held_back_by, paused_words
+from shared.domain.pace import SUSTAINED_MINUTES, TimeLeft, ahead_of, quiet_minutes, sustained, time_left
+from shared.domain.progress import HELD_WORDS, HeldBack, Standing, held_back_by, paused_words
 from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import queue_for
 from shared.ledger import minutes, overview, pauses
@@ -29,7 +26,7 @@ Way = tuple[Mode, Channel]
 
 @dataclass(frozen=True)
 class Flow:
-    """What both sections are made from, read together. `reasons` is None for a way while Redis is away."""
+    """What is owed, read together. `reasons` is None for a way while Redis is away."""
 
     work: OpenWork
     books: Mapping[tuple[UUID, Channel], ChannelBooks]
@@ -42,8 +39,32 @@ class Flow:
 
     def settled_per_minute(self, way: Way) -> float | None:
         """How much leaves by any end, sustained; see `pace.sustained`."""
-        return sustained(_full(self.past, way, lambda counts: counts.sent + counts.failed + counts.dead_lettered
-                               + counts.unsure + counts.suppressed))  # fmt: skip
+        return sustained(self._full_minutes(way, _settled), running=self._minute(way, 0, _settled))
+
+    def sent_per_minute(self, way: Way) -> float | None:
+        """Likewise of what was sent alone."""
+        return sustained(self._full_minutes(way, _sent), running=self._minute(way, 0, _sent))
+
+    def sent_last_minute(self, way: Way) -> int:
+        """What was sent in the last full minute."""
+        return self._minute(way, 1, _sent)
+
+    def time_left(self, way: Way, *, ahead: int, held_back: HeldBack | None, not_before_s: float = 0) -> TimeLeft:
+        """When the last of `ahead` will have left by this way; see `pace.time_left`."""
+        return time_left(
+            ahead=ahead,
+            per_minute=self.settled_per_minute(way),
+            quiet_min=quiet_minutes(self._full_minutes(way, _settled)),
+            held_back=HELD_WORDS[held_back] if held_back else None,
+            not_before_s=not_before_s,
+        )
+
+    def _full_minutes(self, way: Way, count: Callable[[Counts], int]) -> list[int]:
+        return [self._minute(way, ago, count) for ago in range(SUSTAINED_MINUTES, 0, -1)]
+
+    def _minute(self, way: Way, ago: int, count: Callable[[Counts], int]) -> int:
+        found = (each for each in self.past if each.ago == ago and (each.mode, each.channel) == way)
+        return sum(count(each.counts) for each in found)
 
     def held_back(self, way: Way, lane: Lane) -> HeldBack | None:
         """What keeps the due work of a lane back on purpose."""
@@ -93,116 +114,6 @@ def look_at(services: Services, send_id: UUID) -> tuple[Flow, OpenSend] | None:
     return Flow(work, {}, paused, reasons, services.link.reachable, past, beside), send
 
 
-def sample_channels(sources: Sources) -> Data:
-    """One row per channel; of test keys only where something is owed."""
-    flow = sources.once(look)
-    ways = [(Mode.LIVE, channel) for channel in Channel]
-    ways += sorted({(lane.mode, lane.channel) for lane in flow.work.lanes if lane.mode is Mode.TEST and lane.owed})
-    return {"channels": [_channel_row(flow, way, sources) for way in ways]}
-
-
-def _channel_row(flow: Flow, way: Way, sources: Sources) -> Data:
-    mode, channel = way
-    lanes = [lane for lane in flow.work.lanes if (lane.mode, lane.channel) == way]
-    going = flow.lanes_going(way)
-    held = [(flow.held_back(way, lane.lane), lane.due) for lane in lanes]
-    due = sum(lane.due for lane in going)
-    kept: dict[HeldBack, int] = {}
-    for why, count in held:
-        if why and count:
-            kept[why] = kept.get(why, 0) + count
-    rate = flow.settled_per_minute(way)
-    only_kept = bool(kept) and not due
-    left = time_left(
-        ahead=(sum(kept.values()) if only_kept else due) + sum(lane.in_hand for lane in lanes),
-        per_minute=rate,
-        held_back=HELD_WORDS[next(iter(kept))] if only_kept else None,
-    )
-    name = provider_name(sources.settings, channel, mode)
-    word, kind = _provider_word(flow, way, sources)
-    cap = cap_of(sources.settings, name)
-    return {
-        "mode": mode.value,
-        "channel": channel.value,
-        "provider": name,
-        "due": due,
-        "in_hand": sum(lane.in_hand for lane in lanes),
-        "oldest_due_at": _iso(min((lane.oldest_due_at for lane in going if lane.oldest_due_at), default=None)),
-        "per_minute": _full(flow.past, way, lambda counts: counts.sent)[-1],
-        "sustained": sustained(_full(flow.past, way, lambda counts: counts.sent)),
-        "clears": {"seconds": left.seconds, "words": left.words},
-        "circuit": {"word": word, "kind": kind},
-        "held_back": [{"why": HELD_WORDS[why], "count": count} for why, count in kept.items()],
-        "at_cap": cap if flow.reasons.get(way) == "cap" else None,
-        "later": sum(lane.later for lane in lanes),
-        "paused": sum(lane.paused for lane in lanes),
-        "scheduled": sum(lane.scheduled for lane in lanes),
-        "next_hour": sum(lane.next_hour for lane in lanes),
-        "proving": sum(lane.proving for lane in lanes),
-        "owed": sum(lane.owed for lane in lanes),
-    }
-
-
-def _provider_word(flow: Flow, way: Way, sources: Sources) -> tuple[str, Kind]:
-    mode, channel = way
-    name = provider_name(sources.settings, channel, mode)
-    if missing_settings(name, sources.settings):
-        return ("not set up", "bad" if any((lane.mode, lane.channel) == way for lane in flow.work.lanes) else "off")
-    if not flow.knows_reasons:
-        return ("not known", "off")
-    match flow.reasons.get(way):
-        case "circuit":
-            return ("open", "bad")
-        case "isolated":
-            return ("not set up right", "bad")
-        case "hold":
-            return ("held by an operator", "warn")
-        case "gate":
-            return ("told to slow down", "warn")
-        case _:
-            return ("closed", "ok")
-
-
-def sample_sends(sources: Sources) -> Data:
-    """The sends that owe most, those that may go first, the longest or unknown time left first."""
-    flow = sources.once(look)
-    rows = [_send_row(flow, send) for send in flow.work.sends]
-    order = {"going": 0, "paused": 1, "scheduled": 2}
-    left = {row["id"]: row["time_left"]["seconds"] for row in rows}
-    rows.sort(key=lambda row: (order[row["place"]], left[row["id"]] is not None, -(left[row["id"]] or 0), -row["left"]))
-    return {"sends": rows, "count": flow.work.count}
-
-
-def _send_row(flow: Flow, send: OpenSend) -> Data:
-    books = [flow.books[send.id, channel] for channel in send.parts if (send.id, channel) in flow.books]
-    accepted = sum(send.accepted.values())
-    left = send.owed
-    state = doing(standing(flow, send))
-    rest = send_time_left(flow, send)
-    return {
-        "id": str(send.id),
-        "tenant": send.tenant,
-        "name": mask_text(send.name) if send.name else None,
-        "mode": send.mode.value,
-        "place": send.place,
-        "channels": sorted(send.accepted),
-        "state": as_json(state),
-        "accepted": accepted,
-        "percent": percent_done(accepted - left, accepted),
-        "sent": sum(each.sent for each in books),
-        "failed": sum(each.failed + each.dead_lettered for each in books),
-        "unsure": sum(each.unsure for each in books),
-        "left": left,
-        "per_minute": _share(flow, send),
-        "time_left": {"seconds": rest.seconds, "words": rest.words},
-    }
-
-
-def as_json(state: Doing) -> Data:
-    """A state as the snapshot carries it."""
-    return {"word": state.word, "kind": state.kind, "note": state.note, "at": _iso(state.at)}
-
-
 def standing(flow: Flow, send: OpenSend) -> Standing:
     """How a send stands, over all its channels."""
     parts = send.parts.values()
@@ -242,12 +153,8 @@ def _part_left(flow: Flow, send: OpenSend, channel: Channel) -> TimeLeft:
     part, way = send.parts[channel], (send.mode, channel)
     held = flow.held_back(way, send.lane) if part.due else None
     last_s = (part.last_at - flow.work.read_at).total_seconds() if part.last_at else 0.0
-    return time_left(
-        ahead=_ahead(flow, send, channel) if part.due + part.in_hand else 0,
-        per_minute=flow.settled_per_minute(way),
-        held_back=HELD_WORDS[held] if held else None,
-        not_before_s=last_s,
-    )
+    ahead = _ahead(flow, send, channel) if part.due + part.in_hand else 0
+    return flow.time_left(way, ahead=ahead, held_back=held, not_before_s=last_s)
 
 
 def _ahead(flow: Flow, send: OpenSend, channel: Channel) -> int:
@@ -270,7 +177,7 @@ def _ahead(flow: Flow, send: OpenSend, channel: Channel) -> int:
     return ahead_of(part.owed, others, rest=rest)
 
 
-def _share(flow: Flow, send: OpenSend) -> float | None:
+def share(flow: Flow, send: OpenSend) -> float | None:
     """Its part of its channels' pace: those that go take turns."""
     if send.place != "going" or standing(flow, send).without_worker:
         return None
@@ -286,15 +193,9 @@ def _share(flow: Flow, send: OpenSend) -> float | None:
     return total
 
 
-def _full(past: list[Minute], way: Way, count: Callable[[Counts], int]) -> list[int]:
-    """The full minutes of the last hour, oldest first."""
-    found = {minute.ago: count(minute.counts) for minute in past if (minute.mode, minute.channel) == way}
-    return [found.get(ago, 0) for ago in range(60, 0, -1)]
+def _sent(counts: Counts) -> int:
+    return counts.sent
 
 
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="seconds")
-
-
-add_section(Section("channels", "postgres", sample_channels))
-add_section(Section("sends", "postgres", sample_sends))
+def _settled(counts: Counts) -> int:
+    return counts.sent + counts.failed + counts.dead_lettered + counts.unsure + counts.suppressed

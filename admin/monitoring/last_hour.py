@@ -65,7 +65,8 @@ def _failed(by_minute: Mapping[int, Counts], limits: Thresholds) -> Data:
 def _rate(by_minute: Mapping[int, Counts]) -> Data:
     """Messages per second, sustained; each point is that of its minute."""
     sent = [by_minute.get(ago, Counts()).sent for ago in range(2 * _HOUR, 0, -1)]
-    now, before = sustained(sent), sustained(sent[:-_HOUR])
+    running = by_minute.get(0, Counts()).sent
+    now, before = sustained(sent, running=running), sustained(sent[:-_HOUR])
     return {
         "now": None if now is None else now / 60,
         "change": f"{rate(before / 60)} an hour ago" if before else "nothing an hour ago",

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from admin.monitoring import digest_section, flow, last_hour
+from admin.monitoring import digest_section, flow_sections, last_hour
 from admin.monitoring.access import reads
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
 from admin.monitoring.snapshot import SECTIONS
 
 #: Whose import makes the sections that this page shows.
-SECTION_MODULES = (flow, last_hour, digest_section)
+SECTION_MODULES = (flow_sections, last_hour, digest_section)
 
 
 def _digests(view: View) -> Mapping[str, object]:

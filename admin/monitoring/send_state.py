@@ -6,7 +6,7 @@ from typing import Any
 
 from admin.extensions import Services
 from admin.monitoring import flow
-from admin.monitoring.flow import as_json
+from admin.monitoring.flow_sections import as_json
 from shared.domain.masking import mask_text
 from shared.domain.pace import percent_done
 from shared.domain.progress import Doing, doing, paused_words

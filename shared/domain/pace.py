@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 #: Seconds. Bucket n of the ledger's counts holds what took from BOUNDS_S[n - 2] to less than BOUNDS_S[n - 1]; bucket 1
 #: begins at 0, the last is open. Each bound is at most 1.5 to 2 times the one before: a percentile is right to a fifth.
@@ -52,19 +52,30 @@ def run_began(ago: Collection[int], *, gap: int, kept: int) -> int | None:
     return None if began is None or began + gap > kept else began
 
 
-def sustained(full_minutes: Sequence[int]) -> float | None:
+def sustained(full_minutes: Sequence[int], *, running: int = 0) -> float | None:
     """
     What leaves per minute, as the median of the last five full minutes, oldest first.
 
-    Minutes before anything left do not count, and neither does the one in which it began. None: less than a full
-    minute of data. 0: nothing left in any of them.
+    `running` is what left in the minute that is not over. Minutes before anything left do not count, and neither does
+    the one in which it began. Where most of them are empty and something leaves all the same, it is their mean. None:
+    less than a full minute of data. 0: nothing has left for a full minute, nor since.
     """
     last = list(full_minutes[-SUSTAINED_MINUTES:])
+    goes = running > 0 or last[-1:] > [0]
     first = next((at for at, count in enumerate(last) if count), None)
     if first is None:
-        return 0.0
+        return None if goes else 0.0
     since = last[first:] if first == 0 else last[first + 1 :]
-    return float(median(since)) if since else None
+    if not since:
+        return None
+    middle = float(median(since))
+    return middle if middle or not goes else fmean(since) or None
+
+
+def quiet_minutes(full_minutes: Sequence[int]) -> int:
+    """For how many of the last five full minutes, oldest first, nothing has left, counted from the newest."""
+    newest_first = reversed(full_minutes[-SUSTAINED_MINUTES:])
+    return next((ago for ago, count in enumerate(newest_first) if count), SUSTAINED_MINUTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +87,17 @@ class TimeLeft:
 
 
 def time_left(
-    *, ahead: int, per_minute: float | None, held_back: str | None = None, not_before_s: float = 0
+    *,
+    ahead: int,
+    per_minute: float | None,
+    quiet_min: int = SUSTAINED_MINUTES,
+    held_back: str | None = None,
+    not_before_s: float = 0,
 ) -> TimeLeft:
     """
     When the last of `ahead` deliveries will have left at this rate.
 
+    `per_minute` and `quiet_min` are those of `sustained` and `quiet_minutes`.
     `held_back` says in words why nothing may leave, `not_before_s` is the wait of the last one that has a time of its
     own. No number without a full minute of data, at rate 0, or while held back: the reason instead.
     """
@@ -93,7 +110,7 @@ def time_left(
     if per_minute is None:
         return TimeLeft(None, "measuring the rate")
     if per_minute == 0:
-        return TimeLeft(None, "nothing was sent in the last 5 min")
+        return TimeLeft(None, f"nothing was sent in the last {'minute' if quiet_min == 1 else f'{quiet_min} min'}")
     seconds = max(ahead / per_minute * _MINUTE_S, not_before_s)
     return TimeLeft(seconds, about(seconds))
 

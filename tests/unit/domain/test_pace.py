@@ -1,6 +1,16 @@
 import pytest
 
-from shared.domain.pace import BOUNDS_S, about, ahead_of, percent_done, percentile, run_began, sustained, time_left
+from shared.domain.pace import (
+    BOUNDS_S,
+    about,
+    ahead_of,
+    percent_done,
+    percentile,
+    quiet_minutes,
+    run_began,
+    sustained,
+    time_left,
+)
 
 
 def test_percentiles_lie_within_their_bucket() -> None:
@@ -42,6 +52,39 @@ def test_a_run_began_where_no_gap_is_before_it(ago: list[int], began: int | None
 )
 def test_the_sustained_rate_is_the_median_of_full_minutes(minutes: list[int], rate: float | None) -> None:
     assert sustained(minutes) == rate
+
+
+@pytest.mark.parametrize(
+    ("minutes", "running", "rate"),
+    [
+        ([0, 0, 0, 0, 0], 7, None),  # it has just begun, and nobody says that nothing was sent
+        ([60, 60, 0, 0, 0], 7, 24),  # it goes again
+        ([60, 60, 0, 0, 0], 0, 0),
+        ([1, 0, 0, 1, 0], 1, 0.4),  # one now and then
+        ([0, 1, 0, 0, 1], 0, pytest.approx(1 / 3)),
+        ([0, 0, 0, 1, 0], 1, None),
+        ([60, 60, 60, 60, 60], 7, 60),  # what is not over does not count otherwise
+    ],
+)
+def test_where_something_leaves_now_the_sustained_rate_is_not_nothing(
+    minutes: list[int], running: int, rate: float | None
+) -> None:
+    assert sustained(minutes, running=running) == rate
+
+
+@pytest.mark.parametrize(
+    ("minutes", "quiet"), [([], 5), ([0] * 5, 5), ([9, 0, 0, 0, 0, 0], 5), ([0, 0, 9, 0, 0], 2), ([0, 0, 0, 0, 9], 0)]
+)
+def test_quiet_minutes_are_those_since_something_left(minutes: list[int], quiet: int) -> None:
+    assert quiet_minutes(minutes) == quiet
+
+
+def test_that_nothing_was_sent_is_said_of_the_minutes_in_which_it_is_so() -> None:
+    def words(quiet_min: int) -> str:
+        return time_left(ahead=9, per_minute=0, quiet_min=quiet_min).words
+
+    assert words(1) == "nothing was sent in the last minute"
+    assert words(3) == "nothing was sent in the last 3 min"
 
 
 @pytest.mark.parametrize(
