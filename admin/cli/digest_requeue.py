@@ -42,7 +42,7 @@ def requeue(
     from shared.domain.digest_requeue import DeadLetterFilter
     from shared.domain.requeue import REASON_ABOVE, OperationKind
     from shared.ledger import digest_requeue, operations
-    from shared.ledger.requeue import ledger_now
+    from shared.ledger.clock import ledger_now
 
     if bool(ids) == all_of_them:
         raise click.UsageError("say which: ids of `tidings digest history --status dead_lettered`, or --all")

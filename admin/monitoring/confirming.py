@@ -20,7 +20,7 @@ from admin.monitoring.failure_filter import read_moment
 from admin.monitoring.reason import LONGEST, given_reason
 from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import REASON_ABOVE, TYPED_ABOVE, FailureFilter, OperationKind
-from shared.ledger import operations, requeue
+from shared.ledger import clock, operations
 from shared.ledger.operations import Operation
 
 
@@ -67,7 +67,7 @@ def plan(
     if as_of is None:
         raise _no_moment()
     with services().ledger.transaction() as connection:
-        if as_of > requeue.ledger_now(connection):
+        if as_of > clock.ledger_now(connection):
             raise _no_moment()
         planned, frozen = operations.plan(
             connection,

@@ -12,7 +12,7 @@ from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import add_page
 from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import OperationKind
-from shared.ledger import digest_requeue, requeue
+from shared.ledger import clock, digest_requeue
 from shared.ledger.operations import Operation
 
 _KIND = OperationKind.REQUEUE
@@ -37,7 +37,7 @@ def plan_digest_requeue() -> AnyResponse | str:
 def _preview(args: MultiDict[str, str]) -> str:
     asked = read_dead_letters(args)
     with services().reading.transaction() as connection:
-        seen = digest_requeue.judge(connection, asked, as_of=requeue.ledger_now(connection))
+        seen = digest_requeue.judge(connection, asked, as_of=clock.ledger_now(connection))
     return page(
         "digest_requeue",
         "monitoring/digest_requeue.html",

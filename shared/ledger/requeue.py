@@ -13,10 +13,10 @@ from uuid import UUID
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus
 from shared.ledger import failures
+from shared.ledger.clock import ledger_now
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
-_NOW = statement("ledger_clock")
 _JUDGE = statement("judge_failures")
 _LOCK_SENDS = statement("lock_sends_to_requeue")
 _LOCK_BATCHES = statement("lock_batches_to_requeue")
@@ -191,11 +191,3 @@ def _requeue(
         },
     ).fetchone()
     return (0, 0) if row is None else (row[0], row[1])
-
-
-def ledger_now(connection: Connection) -> datetime:
-    """The ledger's clock, as of the transaction: what it is compared with was written by it."""
-    row = connection.execute(_NOW).fetchone()
-    assert row is not None  # noqa: S101  # a SELECT without FROM has one row
-    moment: datetime = row[0]
-    return moment

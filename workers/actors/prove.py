@@ -11,9 +11,9 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
+from dataclasses import replace
 from uuid import UUID
 
 import dramatiq
@@ -26,6 +26,7 @@ from shared.domain.states import Channel, Lane
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import chains, proofs, providers, receipts
 from shared.ledger.chains import SendContent
+from shared.ledger.clock import LedgerClock, ledger_now
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN
 from shared.ledger.proofs import ProvedBatch
 from workers.actors.render import RenderError, renderer
@@ -86,7 +87,8 @@ class Prover:
     def _look(self) -> bool:
         """One round; False when nothing was due."""
         by_account: dict[tuple[str, Channel], list[Case]] = defaultdict(list)
-        for case in self._take():
+        cases, clock = self._take()
+        for case in cases:
             by_account[case.row.provider or "", case.row.channel].append(case)
         if by_account:
             with self._runtime.ledger.autocommit() as connection:
@@ -94,53 +96,55 @@ class Prover:
         for (name, channel), cases in by_account.items():
             sender = self._senders.named(name, channel)
             if (name, sender.provider.credential) in held:
-                self._settle(sender, [(case, Pending("waits: hold", _SETTINGS_S)) for case in cases])
+                self._settle(sender, [(case, Pending("waits: hold", _SETTINGS_S)) for case in cases], clock)
             else:
-                self._ask(sender, cases)
+                self._ask(sender, cases, clock)
         return bool(by_account)
 
-    def _take(self) -> Iterator[Case]:
-        left = _ROWS
+    def _take(self) -> tuple[list[Case], LedgerClock]:
+        """What is due, and the clock that its times are compared with: this machine's own may be wrong."""
+        left, taken = _ROWS, list[Case]()
         with self._runtime.ledger.autocommit() as connection:
+            clock = LedgerClock(ledger_now(connection))
             sends: dict[UUID, SendContent | None] = {}
             for batch in proofs.find_due(connection, limit=_BATCHES):
                 if left <= 0:
-                    return
+                    break
                 rows = proofs.take(connection, batch, hold_s=_HOLD_S, limit=left)
                 if rows and batch.send_id not in sends:
                     sends[batch.send_id] = chains.load_send(connection, batch.send_id)
                 send = sends.get(batch.send_id)
                 if send is not None:
                     left -= len(rows)
-                    yield from [Case(batch, send, row) for row in rows]
+                    taken += [Case(batch, send, row) for row in rows]
+        return taken, clock
 
-    def _ask(self, sender: Sender, cases: Sequence[Case]) -> None:
+    def _ask(self, sender: Sender, cases: Sequence[Case], clock: LedgerClock) -> None:
         """Look at rows of one provider, as many at a time as there are slots."""
         ready: list[tuple[Case, Message]] = []
         found: list[tuple[Case, Proof]] = []
         for case in cases:
             if case.row.credential != sender.provider.credential:
-                found.append((case, self._other_account(case)))
+                found.append((case, self._other_account(case, clock)))
                 continue
             try:
-                ready.append((case, self._render(case)))
+                ready.append((case, self._render(case, clock)))
             except RenderError as error:
                 found.append((case, Unprovable(f"it cannot be rendered any more: {error}")))
-        self._settle(sender, found)
+        self._settle(sender, found, clock)
         if not ready:
             return
         entered = sender.guards.enter(Lane.SINGLE, len(ready))
         if not isinstance(entered, Entered):
-            self._settle(
-                sender, [(case, Pending(f"waits: {entered.reason}", entered.retry_in_s + _SOON_S)) for case, _ in ready]
-            )
+            waits = Pending(f"waits: {entered.reason}", entered.retry_in_s + _SOON_S)
+            self._settle(sender, [(case, waits) for case, _ in ready], clock)
             return
         try:
             answered = self._call(sender, entered, ready[: entered.slots])
         finally:
             sender.guards.leave(entered)
         later = [(case, Pending("waits for a slot", 1.0)) for case, _ in ready[entered.slots :]]
-        self._settle(sender, [*answered, *later])
+        self._settle(sender, [*answered, *later], clock)
 
     def _call(
         self, sender: Sender, entered: Entered, asked: Sequence[tuple[Case, Message]]
@@ -169,18 +173,19 @@ class Prover:
     def _answers(self, sender: Sender, messages: Sequence[Message]) -> Generator[tuple[int, Proof] | None, None, None]:
         yield from sender.provider.prove(messages)
 
-    def _render(self, case: Case) -> Message:
-        return renderer(case.send, case.row.channel, default_sender=self._runtime.settings.email_from)(case.row)
+    def _render(self, case: Case, clock: LedgerClock) -> Message:
+        render = renderer(case.send, case.row.channel, default_sender=self._runtime.settings.email_from)
+        return replace(render(case.row), age_s=(clock.now() - case.row.attempt_at).total_seconds())
 
     @staticmethod
-    def _other_account(case: Case) -> Proof:
+    def _other_account(case: Case, clock: LedgerClock) -> Proof:
         """Only the account that was called can tell; the one set up now would know of nothing."""
-        if (datetime.now(UTC) - case.row.attempt_at).total_seconds() < ACCOUNT_PATIENCE_S:
+        if (clock.now() - case.row.attempt_at).total_seconds() < ACCOUNT_PATIENCE_S:
             return Pending("the provider's account is not set up here now", _SETTINGS_S)
         return Unprovable("it was sent through another account than the one set up now: look there")
 
-    def _settle(self, sender: Sender, found: Iterable[tuple[Case, Proof]]) -> None:
-        now = datetime.now(UTC)
+    def _settle(self, sender: Sender, found: Iterable[tuple[Case, Proof]], clock: LedgerClock) -> None:
+        now = clock.now()
         by_batch: dict[ProvedBatch, list[tuple[Case, Verdict]]] = defaultdict(list)
         for case, proof in found:
             row = case.row

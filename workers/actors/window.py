@@ -31,6 +31,7 @@ from shared.domain.signature import FailureSignature, failure_signature
 from shared.domain.states import DeliveryStatus
 from shared.ledger import batches, chains, deliveries, providers
 from shared.ledger.chains import SendContent
+from shared.ledger.clock import LedgerClock
 from shared.ledger.db import POSTGRES_AWAY, ROW_BROKEN, Connection, together
 from shared.ledger.deliveries import Claim, ClaimedDelivery, Result
 from shared.ledger.providers import Standing
@@ -90,7 +91,10 @@ class Window:
     _took: bool = False
     _refused: bool = False
     _rows: Sequence[ClaimedDelivery] = ()
-    _begun_at: float = field(default_factory=time.monotonic)
+    _clock: LedgerClock = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clock = LedgerClock(self.claim.started_at)
 
     def run(self, rows: Sequence[ClaimedDelivery]) -> None:
         """Make the calls and record what they came to; the guards are left by the caller."""
@@ -149,7 +153,7 @@ class Window:
         yield from self.sender.provider.send(messages)
 
     def _settle(self, row: ClaimedDelivery, outcome: Outcome, *, called: bool) -> None:
-        now = self._now()
+        now = self._clock.now()
         previous = row.previous_attempt_at or self.send.owed_since
         took_at, outage_since = self.standing.took_at, self.standing.outage_since
         took = took_at is not None and took_at > previous
@@ -186,10 +190,6 @@ class Window:
         if len(self._results) == 1:
             self._group_since = time.monotonic()
 
-    def _now(self) -> datetime:
-        """The ledger's clock: what is compared here, backoffs included, was or will be compared with its times."""
-        return self.claim.started_at + timedelta(seconds=time.monotonic() - self._begun_at)
-
     def _first_look(self, now: datetime, evidence: dict[str, str] | None) -> datetime | None:
         """When a look at what the provider knows is worth it; None where it will never tell, and has said all."""
         look_s = first_look_s(self.sender.provider.resolution)
@@ -211,7 +211,7 @@ class Window:
                 code="suppression_list",
                 detail=detail,
                 signature=None,
-                ended_at=self._now(),
+                ended_at=self._clock.now(),
                 evidence=None,
             )
         )

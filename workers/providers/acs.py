@@ -23,7 +23,7 @@ import hmac
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import format_datetime
 from http import HTTPStatus
 from typing import Any
@@ -49,8 +49,6 @@ from workers.providers.protocol import Message, SmsMessage
 _PATH = "/sms?api-version=2026-01-23"
 #: Source: the service's description, smsRecipients maxItems.
 _RECIPIENTS_PER_REQUEST = 100
-#: a first-sent time older than this is replaced in a new call.
-_WINDOW = timedelta(seconds=resolutions.ACS_WINDOW_S)
 #: rows of a send that one request's tag may span: a report looks for its number among them.
 _TAG_ROWS = 1_000
 #: seconds to wait when Azure is still at work on an earlier request with the same id.
@@ -93,12 +91,11 @@ class AcsProvider:
 
     def send(self, messages: Sequence[Message]) -> Iterator[tuple[int, Outcome] | None]:
         """Post the messages, those with the same sender and text together."""
-        now = datetime.now(UTC)
         texts = [_only_sms(message) for message in messages]
         groups = _grouped(texts, self._config.sender)
         for number, group in enumerate(groups):
-            body = _body([texts[index] for index in group], self._config.sender, now)
-            self._engine.start(number, HttpRequest(self._url, self._signed_headers(body, now), body))
+            body = _body([texts[index] for index in group], self._config.sender)
+            self._engine.start(number, HttpRequest(self._url, self._signed_headers(body), body))
         for ended in self._engine.results():
             if ended is None:
                 yield None
@@ -117,15 +114,14 @@ class AcsProvider:
 
         Never with a new first-sent time: that would be another message.
         """
-        now = datetime.now(UTC)
-        open_ = [index for index, message in enumerate(messages) if now - message.first_attempt_at < _WINDOW]
+        open_ = [index for index, message in enumerate(messages) if message.age_s < resolutions.ACS_WINDOW_S]
         for index in set(range(len(messages))) - set(open_):
             yield index, Pending("the time for a repeat is over; a delivery report may still come", asked=False)
         texts = [_only_sms(messages[index]) for index in open_]
         groups = _grouped(texts, self._config.sender)
         for number, group in enumerate(groups):
-            body = _body([texts[index] for index in group], self._config.sender, now)
-            self._engine.start(number, HttpRequest(self._url, self._signed_headers(body, now), body))
+            body = _body([texts[index] for index in group], self._config.sender)
+            self._engine.start(number, HttpRequest(self._url, self._signed_headers(body), body))
         for ended in self._engine.results():
             if ended is None:
                 yield None
@@ -139,8 +135,8 @@ class AcsProvider:
         """Close kept connections."""
         self._engine.close()
 
-    def _signed_headers(self, body: bytes, now: datetime) -> list[str]:
-        date = format_datetime(now, usegmt=True)
+    def _signed_headers(self, body: bytes) -> list[str]:
+        date = format_datetime(datetime.now(UTC), usegmt=True)
         digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
         to_sign = f"POST\n{_PATH}\n{date};{self._host};{digest}"
         signature = base64.b64encode(hmac.digest(self._key, to_sign.encode(), "sha256")).decode()
@@ -264,13 +260,13 @@ def _grouped(messages: Sequence[SmsMessage], default_sender: str) -> list[list[i
     return groups
 
 
-def _body(messages: Sequence[SmsMessage], default_sender: str, now: datetime) -> bytes:
+def _body(messages: Sequence[SmsMessage], default_sender: str) -> bytes:
     first = messages[0]
     recipients = [
         {
             "to": message.to,
             "repeatabilityRequestId": str(message.key),
-            "repeatabilityFirstSent": format_datetime(_first_sent(message, now), usegmt=True),
+            "repeatabilityFirstSent": format_datetime(message.first_attempt_at.astimezone(UTC), usegmt=True),
         }
         for message in messages
     ]
@@ -288,8 +284,3 @@ def _tag(messages: Sequence[SmsMessage]) -> str:
     rows = [int(message.delivery_id.rpartition(".")[2]) for message in messages]
     epoch = f".{messages[0].epoch}" if messages[0].epoch else ""
     return f"{messages[0].delivery_id.rpartition('.')[0]}.{min(rows)}-{max(rows)}{epoch}"
-
-
-def _first_sent(message: SmsMessage, now: datetime) -> datetime:
-    first = message.first_attempt_at.astimezone(UTC)
-    return first if now - first < _WINDOW else now

@@ -12,7 +12,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -167,7 +167,7 @@ def outcome_of(result: HttpResult) -> Outcome:
 
 
 def _read(result: HttpResult, ask: Ask | None, message: Message) -> Proof | Ask:
-    now = datetime.now(UTC)
+    now = message.first_attempt_at + timedelta(seconds=message.age_s)
     match ask:
         case None:
             return ches_status.read_found(result, attempt_at=message.first_attempt_at, now=now)

@@ -17,7 +17,8 @@ class EmailMessage:
 
     `key` is uuid5(delivery id, epoch): stable over retries, new after a person's requeue. It is the
     idempotency key, the CHES tag and the local part of Message-ID. `created_at` (aware) becomes Date.
-    `first_attempt_at` is when the call began; `delivery_id` is the public id.
+    `first_attempt_at` is when the call began, `age_s` how long ago that is, both by the ledger's clock (0: it is about
+    to begin); `delivery_id` is the public id.
     """
 
     key: UUID
@@ -30,6 +31,7 @@ class EmailMessage:
     created_at: datetime
     first_attempt_at: datetime
     delivery_id: str
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class SmsMessage:
     first_attempt_at: datetime
     delivery_id: str
     epoch: int = 0
+    age_s: float = 0.0
 
 
 Message = EmailMessage | SmsMessage

@@ -1,7 +1,3 @@
--- name: ledger_clock
--- The moment of a preview, by the clock that writes `settled_at`.
-SELECT now()
-
 -- name: judge_failures
 -- Preview and freezing of an operation are one statement: with an operation its items are stored, and which groups of
 -- failures it took from; without it nothing is. Candidates are the open failures, or deliveries by id.

@@ -30,9 +30,10 @@ def sms_message(
     text: str = "Hello there",
     first_attempt_at: datetime | None = None,
     delivery_id: str = DELIVERY_ID,
+    age_s: float = 0.0,
 ) -> SmsMessage:
     now = datetime.now(UTC)
-    return SmsMessage(uuid4(), to, sender, text, now, first_attempt_at or now, delivery_id)
+    return SmsMessage(uuid4(), to, sender, text, now, first_attempt_at or now, delivery_id, age_s=age_s)
 
 
 def send_all(provider: Provider, messages: Sequence[Message]) -> list[Outcome]:
