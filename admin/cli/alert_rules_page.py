@@ -2,12 +2,12 @@
 
 import json
 
-from shared.domain.health import RULES
 from shared.domain.health_alerts import alert_expression
 from shared.domain.health_facts import Thresholds
+from shared.domain.health_rules import RULES
 
 _HEAD = """\
-# Made from shared/domain/health.py by `tidings docs`; a test compares the two. Thresholds are the defaults of the
+# Made from shared/domain/health_rules.py by `tidings docs`; a test compares the two. Thresholds are the defaults of the
 # MONITORING_* settings: who changes one changes it here too. severity `critical` pages somebody, `warning` is a ticket.
 # The job of the web processes' /metrics may have any name; scrape each of them or any one: they say the same.
 groups:

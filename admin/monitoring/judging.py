@@ -42,9 +42,10 @@ def judge(
     document: Mapping[str, Any], settings: Settings, now: datetime, *, before: Sequence[Mapping[str, Any]] = ()
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """
-    Give the warnings `{"rule", "severity", "text", "since", "panel"}` and the verdict `{"text", "severity"}`.
+    Give the warnings `{"rule", "severity", "text", "since", "panel", "mark"}` and the verdict `{"text", "severity"}`.
 
-    A rule's fault is written to the log once, not every two seconds: `before` are the warnings of the last document.
+    `before` are the warnings of the last document: what was noticed then began then, and a rule's fault is written to
+    the log once, not every two seconds.
     """
     known = {warning["text"] for warning in before}
 
@@ -52,5 +53,5 @@ def judge(
         if unjudged.text not in known:
             _log.exception("rule_failed", extra={"said": unjudged.text})
 
-    warnings = health.judge(document, thresholds_of(settings), now, on_fault=note)
+    warnings = health.judge(document, thresholds_of(settings), now, before=before, on_fault=note)
     return [warning.as_json() for warning in warnings], health.verdict(warnings)

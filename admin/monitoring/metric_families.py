@@ -19,8 +19,8 @@ from prometheus_client.core import (
     Metric,
 )
 
-from shared.domain.health import RULES
 from shared.domain.health_facts import Facts
+from shared.domain.health_rules import RULES
 from shared.domain.pace import BOUNDS_S
 
 #: How a delivery ended, or was counted on its way; the value of the label `outcome`.

@@ -1,66 +1,18 @@
-"""
-Is it broken? One table of rules makes the warnings, the verdict, the JSON and the Prometheus alert rules. Pure.
+"""Is it broken? The rules judge a snapshot: warnings, worst first, and the one sentence that is read first. Pure."""
 
-A rule is one row: a finder over the snapshot for people, and the same thing in PromQL for the alert, with the same
-thresholds. The order is that of causes: what stands above explains what stands below, and is said first.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from shared.domain import health_digests as digests
-from shared.domain import health_findings as flow
-from shared.domain import health_states as states
 from shared.domain.health_facts import Facts, Thresholds
 from shared.domain.health_findings import Finding, Severity
-
-#: Where a warning leads: the page of a panel is the page helper's to know.
-Panel = Literal[
-    "foundations",
-    "providers",
-    "queues",
-    "workers",
-    "recovery",
-    "redis",
-    "channels",
-    "failures",
-    "sends",
-    "digests",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """The rule in PromQL; `$name` stands for a threshold. `holds` is how long it must be so, in Prometheus's words."""
-
-    expression: str
-    holds: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """
-    One thing that can be wrong.
-
-    `verdict`: it says something about sending and may be the verdict; other warnings leave "Sending normally".
-    `means` is for whoever is woken by the alert. Without `alert` it is a warning on the pages alone.
-    """
-
-    name: str
-    severity: Severity
-    panel: Panel
-    find: Callable[[Facts, Thresholds], Iterator[Finding]]
-    means: str
-    alert: Alert | None
-    verdict: bool = True
+from shared.domain.health_rules import NOT_JUDGED, RULES, Panel, Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Warning:  # noqa: A001  # the word of the pages
-    """One fact that somebody should know, with its number. `since` and `keeps` are those of its finding."""
+    """One fact that somebody should know, with its number. `since`, `keeps` and `mark` are those of its finding."""
 
     rule: str
     severity: Severity
@@ -68,6 +20,7 @@ class Warning:  # noqa: A001  # the word of the pages
     since: str | None
     panel: Panel
     keeps: bool = True
+    mark: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """As the snapshot carries it."""
@@ -77,179 +30,17 @@ class Warning:  # noqa: A001  # the word of the pages
             "text": self.text,
             "since": self.since,
             "panel": self.panel,
+            "mark": self.mark,
         }
 
 
-def _store(name: str, text: str) -> Callable[[Facts, Thresholds], Iterator[Finding]]:
-    return lambda facts, _: flow.store_away(facts, name, text)
-
-
-_ATTEMPTS = 'sum by (channel) (increase(tidings_deliveries_total{outcome=~"sent|failed|dead_lettered"}[15m]))'
-_FAILED = 'sum by (channel) (increase(tidings_deliveries_total{outcome=~"failed|dead_lettered"}[15m]))'
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "PostgresUnreachable", "critical", "foundations",
-        _store("postgres", "Postgres does not answer: nothing is accepted or sent; the figures are the last seen."),
-        "The ledger is away. Submissions are answered 503, workers wait; nothing is lost.",
-        Alert('tidings_up{store="postgres"} == 0', "1m"),
-    ),
-    Rule(
-        "Unaccounted", "critical", "foundations", flow.unaccounted,
-        "The books of a send do not balance: a fault of ours, or a hand in the database.",
-        Alert("tidings_unaccounted_deliveries > 0", "0m"),
-    ),
-    Rule(
-        "RedisUnreachable", "critical", "foundations",
-        _store("redis", "Redis does not answer: what runs goes on without shared caps and circuits, what is accepted"
-               " now waits."),
-        "Transport and shared state are away. Accepted sends wait in the ledger; nothing is lost.",
-        Alert('tidings_up{store="redis"} == 0', "1m"),
-    ),
-    Rule(
-        "NoWorkers", "critical", "workers", flow.no_workers,
-        "Nobody consumes a queue: what is due on it waits.",
-        Alert("tidings_queue_workers == 0 unless on (queue) tidings_queue_paused == 1", "2m"),
-    ),
-    Rule(
-        "NothingMoving", "critical", "channels", flow.nothing_moving,
-        "Work is due and may go, and nothing goes.",
-        Alert(
-            "max by (channel) (tidings_oldest_due_age_seconds) > $nothing_moving_age_s"
-            " and on (channel) (time() - tidings_last_sent_timestamp_seconds > $nothing_sent_s)",
-            "1m",
-        ),
-    ),
-    Rule(
-        "CircuitOpenLong", "critical", "providers", partial(flow.circuit_open, long=True),
-        "A provider has been failing or timing out for long. Deliveries wait and none fails for it.",
-        Alert("tidings_provider_circuit_open_seconds > $circuit_open_s", "0m"),
-    ),
-    Rule(
-        "CircuitOpen", "warning", "providers", partial(flow.circuit_open, long=False),
-        "A provider fails or times out; one probe in 30 s finds out when it is back.",
-        None,
-    ),
-    Rule(
-        "ProviderNotConfigured", "critical", "providers", flow.provider_not_configured,
-        "A provider refused our account or set-up, or lacks settings, and messages wait for it.",
-        Alert("tidings_provider_not_configured == 1", "5m"),
-    ),
-    Rule(
-        "ProviderHeld", "warning", "providers", flow.provider_held,
-        "An operator's hold is still on; it ends only by an operator.",
-        Alert("time() - (tidings_provider_held_since_timestamp_seconds > 0) > $provider_held_s", "0m"),
-    ),
-    Rule(
-        "QueuePaused", "warning", "queues", flow.queue_paused,
-        "An operator's pause is still on; it ends only by an operator.",
-        Alert("tidings_queue_paused == 1", "1h"),
-    ),
-    Rule(
-        "FailureRatioCritical", "critical", "failures", partial(flow.failure_ratio_high, critical=True),
-        "So large a share of deliveries fails for good that something is broken: look at the groups of failures.",
-        Alert(
-            f"{_FAILED} > $failure_critical_percent / 100 * {_ATTEMPTS} and {_ATTEMPTS} >= $failure_attempts_min",
-            "0m",
-        ),
-    ),
-    Rule(
-        "FailureRatioHigh", "warning", "failures", partial(flow.failure_ratio_high, critical=False),
-        "An unusual share of deliveries fails for good: look at the groups of failures.",
-        Alert(
-            f"{_FAILED} > $failure_percent / 100 * {_ATTEMPTS} and {_ATTEMPTS} >= $failure_attempts_min",
-            "0m",
-        ),
-    ),
-    Rule(
-        "NotMoving", "warning", "queues", flow.not_moving,
-        "Messages wait on a queue and its workers finish none.",
-        Alert('tidings_warnings{rule="NotMoving"} > 0', "1m"),
-    ),
-    Rule(
-        "ReconcilerLate", "warning", "recovery", states.reconciler_late,
-        "What gets lost is not found while no pass runs.",
-        Alert("tidings_reconciler_last_pass_age_seconds > $reconciler_late_intervals * $reconcile_interval_s", "0m"),
-        verdict=False,
-    ),
-    Rule(
-        "ClockLate", "warning", "recovery", states.clock_late,
-        "Nothing that waits for a time begins: scheduled sends, retries, passes.",
-        Alert("tidings_clock_tick_age_seconds > $clock_late_s", "1m"),
-    ),
-    Rule(
-        "WorkerZombie", "warning", "workers", states.worker_zombie,
-        "A process beats and does not work: restart it.",
-        Alert('tidings_warnings{rule="WorkerZombie"} > 0', "2m"),
-        verdict=False,
-    ),
-    Rule(
-        "ArrivingFaster", "warning", "queues", flow.arriving_faster,
-        "More arrives than is worked on: add workers, or wait for the peak to end.",
-        Alert('tidings_warnings{rule="ArrivingFaster"} > 0', "0m"),
-        verdict=False,
-    ),
-    Rule(
-        "DeadLettersGrowing", "warning", "failures", flow.dead_letters_growing,
-        "Deliveries use up their attempts: a provider fails in a way that its circuit does not see.",
-        Alert(
-            'sum(increase(tidings_deliveries_total{outcome="dead_lettered"}[15m])) >= $dead_letters_growing', "0m"
-        ),
-        verdict=False,
-    ),
-    Rule(
-        "RedisMemoryHigh", "warning", "redis", states.redis_memory_high,
-        "Near its limit Redis refuses messages.",
-        Alert("tidings_redis_memory_ratio > $redis_memory_percent / 100", "5m"),
-        verdict=False,
-    ),
-    Rule(
-        "RedisNotNoEviction", "warning", "redis", states.redis_not_noeviction,
-        "Redis drops queue keys without an error when it is full.",
-        Alert("tidings_redis_noeviction == 0", "5m"),
-        verdict=False,
-    ),
-    Rule(
-        "SnapshotStale", "warning", "foundations", states.snapshot_stale,
-        "The pages and these metrics show old figures.",
-        Alert(
-            "time() - tidings_snapshot_timestamp_seconds > $snapshot_stale_s"
-            " or tidings_section_up == 0 or absent(tidings_snapshot_timestamp_seconds)",
-            "1m",
-        ),
-        verdict=False,
-    ),
-    Rule(
-        "VersionSkew", "warning", "workers", states.version_skew,
-        "A roll-out did not end: some processes are of another version.",
-        Alert('tidings_warnings{rule="VersionSkew"} > 0', "0m"),
-        verdict=False,
-    ),
-    Rule(
-        "ClockSkew", "warning", "foundations", states.clock_skew,
-        "Clocks differ: times on the pages and due times mislead.",
-        Alert("abs(tidings_clock_skew_seconds) > $clock_skew_s", "5m"),
-        verdict=False,
-    ),
-    Rule(
-        "DigestChannelRefuses", "warning", "digests", digests.channel_refuses,
-        "An endpoint refuses us as its channel is set up: what is to be told waits, and costs no attempt.",
-        Alert("tidings_digest_channel_not_configured == 1", "15m"),
-        verdict=False,
-    ),
-    Rule(
-        "RetentionLate", "warning", "recovery", digests.retention_late,
-        "What is old is not removed: the ledger grows.",
-        Alert("tidings_retention_unfinished_seconds > 86400", "0m"),
-        verdict=False,
-    ),
-)  # fmt: skip
-
 #: The order in which warnings are told.
 BY_SEVERITY = {"critical": 0, "warning": 1}
-#: The rule of what is said instead of a rule that raised.
-NOT_JUDGED = "NotJudged"
 SENDING_NORMALLY = "Sending normally."
+_BY_NAME = {rule.name: rule for rule in RULES}
+
+#: When a rule first noticed what it is about, in ISO.
+_Noticed = Mapping[tuple[str, str], str | None]
 
 
 def judge(
@@ -257,33 +48,42 @@ def judge(
     thresholds: Thresholds,
     now: datetime,
     *,
+    before: Sequence[Mapping[str, Any]] = (),
     on_fault: Callable[[Warning], None] = lambda _: None,
 ) -> list[Warning]:
     """
     Give every warning of a snapshot, worst cause first: by severity, then in the order of the rules.
 
     `document` has `at`, `stores` and `sections`; a rule whose sections are missing or not fresh says nothing. `now`
-    is aware UTC. A rule that raises costs no other: a warning says that it could not be judged, and `on_fault` is
-    called with that while the exception is handled.
+    is aware UTC. `before` are the warnings of the last document: what has no beginning but the moment in which it was
+    first noticed keeps that. A rule that raises costs no other: a warning says that it could not be judged, and
+    `on_fault` is called with that while the exception is handled.
     """
     facts = Facts(document, now)
+    noticed = {(said["rule"], said["mark"]): said["since"] for said in before if said.get("mark")}
     found: list[Warning] = []
     for rule in RULES:
         try:
-            found += [
-                Warning(rule.name, each.severity or rule.severity, each.text, each.since, rule.panel, each.keeps)
-                for each in rule.find(facts, thresholds)
-            ]
+            found += [_warning(rule, each, noticed, now) for each in rule.find(facts, thresholds)]
         except Exception:  # noqa: BLE001  # a border: one rule's fault must not take what the others say
-            unjudged = _not_judged(rule)
+            unjudged = _not_judged(rule, noticed, now)
             on_fault(unjudged)
             found.append(unjudged)
     return sorted(found, key=lambda warning: BY_SEVERITY[warning.severity])
 
 
-def _not_judged(rule: Rule) -> Warning:
+def _warning(rule: Rule, finding: Finding, noticed: _Noticed, now: datetime) -> Warning:
+    since = finding.since
+    if since is None and finding.mark is not None:
+        since = noticed.get((rule.name, finding.mark)) or now.isoformat(timespec="milliseconds")
+    severity = finding.severity or rule.severity
+    return Warning(rule.name, severity, finding.text, since, rule.panel, finding.keeps, finding.mark)
+
+
+def _not_judged(rule: Rule, noticed: _Noticed, now: datetime) -> Warning:
     text = f"The rule {rule.name} could not be judged: whether it is so is not known."
-    return Warning(NOT_JUDGED, "warning", text, None, rule.panel, keeps=rule.verdict)
+    finding = Finding(text, keeps=rule.verdict, mark=rule.name)
+    return replace(_warning(_BY_NAME[NOT_JUDGED], finding, noticed, now), panel=rule.panel)
 
 
 def verdict(warnings: Sequence[Warning]) -> dict[str, Any]:
@@ -292,8 +92,7 @@ def verdict(warnings: Sequence[Warning]) -> dict[str, Any]:
 
     `warnings` are `judge`'s. What says nothing about sending leaves "Sending normally".
     """
-    telling = {rule.name for rule in RULES if rule.verdict} | {NOT_JUDGED}
     for warning in warnings:
-        if warning.severity == "critical" or (warning.rule in telling and warning.keeps):
+        if warning.severity == "critical" or (_BY_NAME[warning.rule].verdict and warning.keeps):
             return {"text": warning.text, "severity": warning.severity, "since": warning.since}
     return {"text": SENDING_NORMALLY, "severity": "ok", "since": None}

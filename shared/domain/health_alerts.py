@@ -3,8 +3,8 @@
 from dataclasses import fields
 from string import Template
 
-from shared.domain.health import Rule
 from shared.domain.health_facts import Thresholds
+from shared.domain.health_rules import Rule
 
 
 def alert_expression(rule: Rule, thresholds: Thresholds) -> str:

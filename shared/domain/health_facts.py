@@ -111,11 +111,16 @@ class Facts:
 
     def waiting_for(self, provider: Mapping[str, Any]) -> int:
         """Deliveries that are due and wait for a provider."""
-        return sum(
-            work["due"]
-            for work in self.rows("work", "due")
-            if {"channel": work["channel"], "mode": work["mode"]} in provider["serves"]
-        )
+        return sum(work["due"] for work in self._work_of(provider))
+
+    def oldest_waiting_for(self, provider: Mapping[str, Any]) -> str | None:
+        """Since when the oldest of them is due; an ISO moment."""
+        return min((work["oldest_due_at"] for work in self._work_of(provider) if work["oldest_due_at"]), default=None)
+
+    def _work_of(self, provider: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        for work in self.rows("work", "due"):
+            if {"channel": work["channel"], "mode": work["mode"]} in provider["serves"]:
+                yield work
 
     def last_accepted_s(self, channel: str) -> float | None:
         """Seconds since a live provider of a channel last took a message; None when none ever did."""

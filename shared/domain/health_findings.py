@@ -27,13 +27,15 @@ class Finding:
     """
     One thing that a rule found. `since` is an ISO moment, None where nobody knows; severity None is the rule's.
 
-    `keeps`: something waits for it now; what keeps nothing from going is a warning and never the verdict.
+    `keeps`: something waits for it now; what keeps nothing from going is a warning and never the verdict. `mark` is
+    what it is about, where nothing says when that began: it counts from when it was first noticed.
     """
 
     text: str
     since: str | None = None
     severity: Severity | None = None
     keeps: bool = True
+    mark: str | None = None
 
 
 def store_away(facts: Facts, store: str, text: str) -> Iterator[Finding]:
@@ -84,7 +86,8 @@ def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
 
 
 def _due_without_worker(facts: Facts, queue: Mapping[str, Any], works: Sequence[Mapping[str, Any]]) -> Finding:
-    name, since = queue["queue"], queue.get("no_worker_since")
+    name, oldest = queue["queue"], [work["oldest_due_at"] for work in works if work["oldest_due_at"]]
+    since = queue.get("no_worker_since") or min(oldest, default=None)
     due = sum(work["due"] for work in works)
     quiet_s = facts.last_accepted_s(works[0]["channel"])
     if quiet_s is not None and quiet_s < _NEWS_S:
@@ -135,7 +138,8 @@ def provider_not_configured(facts: Facts, _: Thresholds) -> Iterator[Finding]:
             why = (row.get("isolation") or {}).get("reason") or "our configuration was refused"
             yield Finding(f"{_provider(row)} is not set up right: {_clipped(why)}. {waiting}.", row.get("since"))
         elif row["missing"] and count:
-            yield Finding(f"{_provider(row)} lacks settings ({', '.join(row['missing'])}): {waiting}.", None)
+            text = f"{_provider(row)} lacks settings ({', '.join(row['missing'])}): {waiting}."
+            yield Finding(text, facts.oldest_waiting_for(row))
 
 
 def provider_held(facts: Facts, _: Thresholds) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ def reconciler_late(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     age_s = facts.age_s(data["last_pass_at"])
     if age_s is None:
         if (facts.age_s(data["first_send_at"]) or 0.0) > allowed_s:
-            yield Finding("No reconciler pass has ever run: is `worker_ops` up?", None)
+            yield Finding("No reconciler pass has ever run: is `worker_ops` up?", data["first_send_at"])
     elif age_s > allowed_s:
         yield Finding(
             f"The last reconciler pass was {duration(age_s)} ago; nothing lost is found.", data["last_pass_at"]
@@ -61,7 +61,7 @@ def clock_skew(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         skew_s = facts.data(section).get("skew_s")
         if skew_s is not None and abs(skew_s) > limits.clock_skew_s:
             way = "ahead of" if skew_s > 0 else "behind"
-            yield Finding(f"The clock of {name} is {duration(abs(skew_s))} {way} that of the web process.", None)
+            yield Finding(f"The clock of {name} is {duration(abs(skew_s))} {way} that of the web process.", mark=name)
 
 
 def redis_memory_high(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
@@ -71,14 +71,15 @@ def redis_memory_high(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     if most and used * 100 > limits.redis_memory_percent * most:
         percent = used * 100 / most
         text = f"Redis uses {percent:.0f} % of its {most / 1024**2:,.0f} MB."
-        yield Finding(text, None, "critical" if percent > 95 else None)  # noqa: PLR2004  # it refuses writes soon
+        grave = percent > 95  # noqa: PLR2004  # it refuses writes soon
+        yield Finding(text, severity="critical" if grave else None, mark="memory")
 
 
 def redis_not_noeviction(facts: Facts, _: Thresholds) -> Iterator[Finding]:
     """An eviction policy that drops queues silently."""
     policy = facts.data("redis").get("eviction_policy")
     if policy and policy != "noeviction":
-        yield Finding(f"Redis may drop queues: maxmemory-policy is {policy}, not noeviction.", None)
+        yield Finding(f"Redis may drop queues: maxmemory-policy is {policy}, not noeviction.", mark="policy")
 
 
 def figures_old(facts: Facts, limits: Thresholds) -> Iterator[Finding]:

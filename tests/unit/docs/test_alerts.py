@@ -17,9 +17,9 @@ from admin.cli.alert_rules_page import alert_rules_page, anchor
 from admin.cli.grafana_page import grafana_page
 from admin.monitoring import digest_section
 from admin.monitoring.metric_families import FAMILIES
-from shared.domain.health import RULES
 from shared.domain.health_alerts import alert_expression
 from shared.domain.health_facts import Facts, Thresholds
+from shared.domain.health_rules import RULES
 from tests.support.processes import CHECKOUT
 from tests.unit.domain.test_health import NOW, account, digest_channel, healthy, ok, provider, retention
 

@@ -11,6 +11,7 @@ from admin.monitoring.judging import thresholds_of
 from shared.domain import health
 from shared.domain.health_age import told_with_age
 from shared.domain.health_facts import Thresholds
+from shared.domain.health_rules import RULES
 from shared.settings import Settings, load
 
 NOW = datetime(2026, 11, 30, 3, 0, tzinfo=UTC)
@@ -324,6 +325,12 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         section_gone("traffic", seconds=30),
     ),
     (
+        "NotJudged",
+        changed(recovery={"last_pass_at": "no moment"}),
+        "The rule ReconcilerLate could not be judged",
+        healthy(),
+    ),
+    (
         "VersionSkew",
         changed(workers={"workers": [worker(), worker(version="1.1", started_at=ago(minutes=16))]}),
         "Workers of versions 1.0 and 1.1 run side by side",
@@ -366,7 +373,7 @@ def test_a_rule_speaks_by_its_fact_and_is_silent_on_the_other_side(
 
 
 def test_every_rule_has_a_case() -> None:
-    assert {case[0] for case in CASES} == {rule.name for rule in health.RULES}
+    assert {case[0] for case in CASES} == {rule.name for rule in RULES}
 
 
 @pytest.mark.parametrize("percent", [4, 11])
