@@ -176,7 +176,7 @@ def _guard() -> AnyResponse | None:
         _refuse_other_sites()
     if need is Need.ACTING and not found.may_act:
         if found.role.may_act and request.method in SAFE_METHODS:
-            services().reading.refuse_while_resting()  # nobody is denied a look that could not be answered anyway
+            services().reading.refuse_while_away()  # nobody is denied a look that could not be answered anyway
         _deny(why_not_act())
     return None
 
@@ -226,7 +226,7 @@ def _deny(reason: str) -> None:
     name = operator()
     target = f"{request.method} {request.path}"
     try:
-        services().reading.refuse_while_resting()
+        services().reading.refuse_while_away()
         with services().ledger.transaction() as connection:
             audit.record(connection, operator=name, action="denied", target=target, result="denied", reason=reason)
     except POSTGRES_AWAY:

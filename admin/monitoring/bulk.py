@@ -77,7 +77,7 @@ def _read(args: MultiDict[str, str]) -> FailureFilter:
 
 def _preview(args: MultiDict[str, str]) -> str:
     kind, asked = _kind(args), _read(args)
-    services().reading.refuse_while_resting()
+    services().reading.refuse_while_away()
     # Not among what is only looked at: whoever acts after an outage needs the answer even from a loaded server.
     with services().ledger.transaction() as connection:
         seen = requeue.judge(connection, asked, kind=kind, accepts_duplicates=True)

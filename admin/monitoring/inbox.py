@@ -75,7 +75,7 @@ def blueprint(settings: Settings) -> Blueprint:
 
     @pages.before_request
     def do_not_wait_in_vain() -> None:
-        services().reading.refuse_while_resting()
+        services().reading.refuse_while_away()
 
     @pages.after_request
     def seal(response: Response) -> Response:

@@ -34,14 +34,18 @@ class RestingLedger(Ledger):
         ask_at = self._ask_at
         return ask_at is not None and time.monotonic() < ask_at
 
-    def refuse_while_resting(self) -> None:
+    def refuse_while_away(self) -> None:
         """
-        For who is about to ask this server by another pool, and would wait there.
+        Find out whether the server answers: for who is about to ask it by another pool, and would wait longer there.
 
-        Raises: psycopg_pool.PoolTimeout while it is resting.
+        Raises: one of POSTGRES_AWAY.
         """
-        if self.is_resting:
-            raise PoolTimeout(_NOT_ASKED)
+        try:
+            with self.transaction() as connection:
+                connection.execute("SELECT 1")  # one that answered a moment ago is lent without being asked
+        except PoolTimeout:
+            if self.is_resting:  # otherwise it answers, and others have every connection
+                raise
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

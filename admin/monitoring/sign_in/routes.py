@@ -4,6 +4,10 @@ The ways in and out: `/admin/sign-in`, the provider's callback, one-time links, 
 Beginning at the provider is a link and no form: browsers hold a form's redirects against `form-action 'self'`.
 """
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http import HTTPStatus
 
 from flask import Blueprint, g, make_response, redirect, render_template, request, session, url_for
@@ -13,13 +17,21 @@ from admin.extensions import services
 from admin.monitoring.access import current, open_to_all, reads, sessions
 from admin.monitoring.sign_in.link import hash_in
 from admin.monitoring.sign_in.oidc import Person, ProviderAwayError, RefusedError
+from admin.monitoring.sign_in.owed import SignInNote
 from admin.monitoring.sign_in.return_path import safe_return
 from admin.monitoring.sign_in.ways import OIDC_SETTINGS, ways_in
 from shared.domain.roles import Role
-from shared.ledger import audit, sign_ins
-from shared.ledger.db import Connection
+from shared.ledger import sign_ins
+from shared.ledger.db import POSTGRES_AWAY, Connection
+
+_log = logging.getLogger(__name__)
 
 _RETURN_TO = "return_to"
+#: A link is good once, which the ledger alone knows.
+_LINK_UNCHECKED = (
+    "The ledger does not answer, so nobody can tell whether this link was used before. Keep it, and open it again once "
+    "the ledger is back."
+)
 
 pages = Blueprint("sign_in", __name__, url_prefix="/admin")
 
@@ -29,11 +41,13 @@ pages = Blueprint("sign_in", __name__, url_prefix="/admin")
 def sign_in() -> AnyResponse:
     """Say how one signs in here, or how that is set up."""
     return_to, ways = safe_return(request.args.get(_RETURN_TO)), ways_in(services().settings)
-    if current() is not None:
-        return redirect(return_to)
+    with suppress(*POSTGRES_AWAY):
+        if current() is not None:
+            return redirect(return_to)
     shown = render_template(
-        "sign_in/sign_in.html", ways=ways, needed=OIDC_SETTINGS, return_to=return_to, in_vain=_is_in_vain()
-    )
+        "sign_in/sign_in.html", ways=ways, needed=OIDC_SETTINGS, return_to=return_to, in_vain=_is_in_vain(),
+        is_ledger_away=services().reading.is_resting,
+    )  # fmt: skip
     return make_response(shown, HTTPStatus.OK if ways.sso or ways.links else HTTPStatus.FORBIDDEN)
 
 
@@ -69,8 +83,15 @@ def callback() -> AnyResponse:
     if role is None:
         return _without_role(person)
     return_to = safe_return(session.get(_RETURN_TO))
-    with services().ledger.transaction() as connection:
-        _let_in(connection, person.name, role, person=person, by="single sign-on")
+    note = _note(person.name, result="ok", reason="single sign-on", role=role, person=person)
+    try:
+        with _ledger_that_answers() as connection:
+            sessions().begin(connection, name=person.name, role=role, person=person)
+            note.write(connection)
+    except POSTGRES_AWAY:
+        _log.warning("signed_in_without_ledger", extra={"operator": person.name})
+        sessions().begin_unwritten(name=person.name, role=role)
+        sessions().owed.add(replace(note, reason=f"{note.reason}, to read"))
     return redirect(return_to)
 
 
@@ -88,13 +109,20 @@ def link(signed: str) -> AnyResponse:
     if token_hash is None:
         reason = "This link was not made here: it is cut short, or SECRET_KEY has changed since."
         return _failed(reason, HTTPStatus.FORBIDDEN)
-    with services().ledger.transaction() as connection:
-        name = sign_ins.use_link(connection, token_hash)
-        if name is not None:
-            _let_in(connection, name, Role.ADMIN, by="link")
-        else:
-            reason = _why_spent(sign_ins.spent_link(connection, token_hash))
-            _note_denied(connection, "nobody", reason)
+    before = dict(session)
+    try:
+        with _ledger_that_answers() as connection:
+            name = sign_ins.use_link(connection, token_hash)
+            if name is not None:
+                sessions().begin(connection, name=name, role=Role.ADMIN)
+                _note(name, result="ok", reason="link", role=Role.ADMIN).write(connection)
+            else:
+                reason = _why_spent(sign_ins.spent_link(connection, token_hash))
+                _note("nobody", result="denied", reason=reason).write(connection)
+    except POSTGRES_AWAY:
+        session.clear()
+        session.update(before)
+        return _failed(_LINK_UNCHECKED, HTTPStatus.SERVICE_UNAVAILABLE, offers_link=False)
     if name is None:
         return _failed(reason, HTTPStatus.FORBIDDEN)
     answer = redirect(safe_return(request.args.get(_RETURN_TO)))
@@ -132,8 +160,9 @@ def _sign_out_elsewhere() -> str | None:
     return provider.sign_out_url(_own_address("sign_in.signed_out")) if provider else None
 
 
-def _failed(reason: str, status: HTTPStatus) -> AnyResponse:
-    shown = render_template("sign_in/failed.html", reason=reason, ways=ways_in(services().settings))
+def _failed(reason: str, status: HTTPStatus, *, offers_link: bool = True) -> AnyResponse:
+    ways = ways_in(services().settings)
+    shown = render_template("sign_in/failed.html", reason=reason, ways=ways, offers_link=offers_link and ways.links)
     return make_response(shown, status)
 
 
@@ -147,8 +176,13 @@ def _without_role(person: Person) -> AnyResponse:
             f"The pages need the role {names}. The sign-in provider sent no roles at {settings.oidc_role_claim}, "
             "neither in the ID token nor in userinfo."
         )
-    with services().ledger.transaction() as connection:
-        _note_denied(connection, person.name, "no role", person)
+    note = _note(person.name, result="denied", reason="no role", person=person)
+    try:
+        with _ledger_that_answers() as connection:
+            note.write(connection)
+    except POSTGRES_AWAY:
+        _log.warning("sign_in_denied_without_ledger", extra={"operator": person.name})
+        sessions().owed.add(note)
     session.clear()
     shown = render_template("sign_in/no_role.html", name=person.name, reason=reason, elsewhere=_sign_out_elsewhere())
     return make_response(shown, HTTPStatus.FORBIDDEN)
@@ -160,19 +194,14 @@ def _why_spent(spent: sign_ins.SpentLink | None) -> str:
     return "This link was used before; it works once." if spent.was_used else "This link is too old."
 
 
-def _note_denied(connection: Connection, name: str, reason: str, person: Person | None = None) -> None:
-    with audit.caused_by(role=None, request_id=g.get("request_id")):
-        _note(connection, name, result="denied", reason=reason, person=person)
+@contextmanager
+def _ledger_that_answers() -> Iterator[Connection]:
+    """Lend a connection; raises one of POSTGRES_AWAY, soon where the ledger does not answer."""
+    services().reading.refuse_while_away()
+    with services().ledger.transaction() as connection:
+        yield connection
 
 
-def _let_in(connection: Connection, name: str, role: Role, *, by: str, person: Person | None = None) -> None:
-    sessions().begin(connection, name=name, role=role, person=person)
-    with audit.caused_by(role=role, request_id=g.get("request_id")):
-        _note(connection, name, result="ok", reason=by, person=person)
-
-
-def _note(connection: Connection, name: str, *, result: str, reason: str, person: Person | None) -> None:
+def _note(name: str, *, result: str, reason: str, role: Role | None = None, person: Person | None = None) -> SignInNote:
     account = person.subject if person else None
-    audit.record(
-        connection, operator=name, action="sign in", target="pages", result=result, reason=reason, account=account
-    )
+    return SignInNote(name, result, reason, role, account, g.get("request_id"))

@@ -3,7 +3,8 @@ Who is signed in: a signed cookie that names a session, and the session's row in
 
 The row is looked at every LOOK_S seconds and before anything is changed; every OIDC_RECHECK_MS the provider is asked
 whether the role still stands, by one process for all. While the ledger or the provider is away, reading goes on for
-UNCONFIRMED_S: that is when the pages are needed most. Nothing can be changed meanwhile.
+UNCONFIRMED_S: that is when the pages are needed most. Nothing can be changed meanwhile. Whom the provider vouches for
+while the ledger takes nothing is let in to read, without a row, until it takes something again.
 """
 
 import logging
@@ -18,6 +19,7 @@ from flask import request, session
 from flask_wtf.csrf import generate_csrf  # type: ignore[import-untyped]  # it has no types
 
 from admin.monitoring.sign_in.oidc import Person, Provider, ProviderAwayError, RefusedError
+from admin.monitoring.sign_in.owed import OwedNotes
 from admin.monitoring.sign_in.tokens import TokenBox
 from shared.domain.roles import Role, role_among
 from shared.ledger import audit, sign_ins
@@ -63,6 +65,8 @@ class _Kept:
     role: Role
     until: float
     looked: float
+    #: Begun while the ledger took nothing: there is no row of it.
+    unwritten: bool = False
 
     @classmethod
     def read(cls, found: object) -> Self | None:
@@ -70,8 +74,9 @@ class _Kept:
         try:
             given: Any = found
             return cls(
-                UUID(given["id"]), given["name"], Role(given["role"]), float(given["until"]), float(given["looked"])
-            )
+                UUID(given["id"]), given["name"], Role(given["role"]), float(given["until"]), float(given["looked"]),
+                unwritten=bool(given.get("unwritten")),
+            )  # fmt: skip
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -79,6 +84,7 @@ class _Kept:
         """Put it into the cookie of this answer."""
         session[_KEY] = {
             "id": str(self.id), "name": self.name, "role": self.role, "until": self.until, "looked": self.looked,
+            **({"unwritten": True} if self.unwritten else {}),
         }  # fmt: skip
 
 
@@ -88,6 +94,8 @@ class Sessions:
     def __init__(self, settings: Settings, ledger: Ledger, provider: Provider | None) -> None:
         self._settings, self._ledger, self.provider = settings, ledger, provider
         self._box = TokenBox(settings.secret_key.get_secret_value()) if settings.secret_key else None
+        #: Sign-ins that the audit is still to be told of.
+        self.owed = OwedNotes(ledger)
 
     @property
     def signing_key(self) -> str:
@@ -123,6 +131,20 @@ class Sessions:
             subject=person.subject if person else None,
             tokens=self._box.close(person.tokens) if person and self._box else None,
         )
+        self._keep(kept)
+
+    def begin_unwritten(self, *, name: str, role: Role) -> None:
+        """
+        Sign this browser in while the ledger takes nothing: to read, for UNCONFIRMED_S at most.
+
+        Only for whom the provider has just vouched. It ends as soon as the ledger takes something: then one signs in
+        anew, which the ledger knows of.
+        """
+        session.clear()
+        now = time.time()
+        self._keep(_Kept(id=uuid4(), name=name, role=role, until=now + UNCONFIRMED_S, looked=now, unwritten=True))
+
+    def _keep(self, kept: _Kept) -> None:
         session.permanent = True
         kept.write()
         generate_csrf()  # now, so that two pages opened at once do not each make their own
@@ -140,12 +162,14 @@ class Sessions:
         if now >= kept.until:
             session.clear()
             return None
-        if now - kept.looked < LOOK_S and request.method in SAFE_METHODS:
+        if now - kept.looked < LOOK_S and request.method in SAFE_METHODS and not kept.unwritten:
             return Operator(kept.id, kept.name, kept.role)
         try:
-            found = self._look(kept.id)
+            found = self._look(kept)
         except POSTGRES_AWAY:
             if now - kept.looked > UNCONFIRMED_S:
+                if self.provider is not None:
+                    return None  # the provider can vouch anew
                 raise
             return Operator(kept.id, kept.name, kept.role, doubt="the ledger is away")
         if found is None:
@@ -166,7 +190,7 @@ class Sessions:
                         connection, operator=kept.name, action="sign out", target="pages", result="ok", session=kept.id
                     )
 
-    def _look(self, session_id: UUID) -> Operator | None:
+    def _look(self, kept: _Kept) -> Operator | None:
         """
         Look at the session's row, and ask the provider if it is time.
 
@@ -174,12 +198,15 @@ class Sessions:
         """
         recheck_s = self._settings.oidc_recheck_ms / 1000
         with self._ledger.transaction() as connection:
-            found = sign_ins.find(connection, session_id)
+            if kept.unwritten:
+                sign_ins.end(connection, kept.id)  # of no row: it asks whether the ledger takes anything again
+                return None
+            found = sign_ins.find(connection, kept.id)
             is_due = found is not None and found.has_tokens and found.unchecked_s >= recheck_s
-            check = sign_ins.begin_check(connection, session_id, older_than_s=recheck_s) if is_due else None
+            check = sign_ins.begin_check(connection, kept.id, older_than_s=recheck_s) if is_due else None
         if found is None:
             return None
-        operator = Operator(session_id, found.operator, Role(found.role))
+        operator = Operator(kept.id, found.operator, Role(found.role))
         if check is not None:
             return self._ask_provider(operator, check, unchecked_s=found.unchecked_s)
         if found.has_tokens and found.unchecked_s > recheck_s + _CHECK_TAKES_S:

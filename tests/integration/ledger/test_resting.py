@@ -30,7 +30,7 @@ def test_once_nobody_answered_the_next_caller_is_told_without_asking(open_pool: 
     with pytest.raises(PoolTimeout, match="sec"), pool.transaction():
         pass
     assert pool.is_resting
-    for ask in (pool.refuse_while_resting, lambda: pool.transaction().__enter__()):
+    for ask in (pool.refuse_while_away, lambda: pool.transaction().__enter__()):
         with pytest.raises(PoolTimeout, match="not asked"):
             ask()
     with pytest.raises(PoolTimeout, match="sec"):

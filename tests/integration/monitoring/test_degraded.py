@@ -30,6 +30,8 @@ OVERVIEW, QUEUES = "/admin/monitoring", "/admin/monitoring/queues"
 PATIENCE_S = 8.0
 #: Seconds: less than a page takes that asks a frozen Postgres, more than half a second for the next snapshot.
 UNASKED_S = 1.4
+#: Seconds: half a second for the next snapshot, and 3.5 to find out that Postgres hangs; by another pool it takes 8.
+NOTICED_S = 6.0
 #: What holds no frame: files, and the HTML of a letter.
 BARE = (".csv", "/html")
 
@@ -181,6 +183,18 @@ def test_without_redis_every_page_is_there_and_says_what_is_missing(stores: Stor
         answer, took_s = stores.look(path)
         assert (answer.status_code, took_s < PATIENCE_S) == (200, True), path
         assert path.endswith(BARE) or path.startswith("/inbox") or "Redis does not answer" in text_of(answer), path
+
+
+@pytest.mark.parametrize("path", ["/inbox", f"{OVERVIEW}/operations/new?kind=requeue"])
+def test_who_comes_first_after_postgres_began_to_hang_waits_no_longer_than_for_other_pages(
+    stores: Stores, path: str
+) -> None:
+    """Nobody has noticed yet. Such pages ask by another pool, which is patient, but only once it is known to answer."""
+    assert stores.look(path)[0].status_code == 200  # its pool has a connection
+    stores.postgres.freeze()
+    answer, took_s = stores.look(path)
+    assert answer.status_code == 503
+    assert took_s < NOTICED_S, took_s
 
 
 def test_without_postgres_every_page_says_so_with_its_age_and_asks_nobody_in_vain(stores: Stores) -> None:
