@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.freezer import Freezer
 from tests.support.processes import ProcessStarter
 from tests.support.servers import POSTGRES_OPTIONS, server_folder
 from tests.support.site import Site
+from tests.support.waiting import wait_until
 
 HOME, LIVE, VERDICT = "/admin/monitoring", "[data-live]", "[data-verdict]"
 #: Milliseconds between two looks that are asked for, and how many there are at most.
@@ -95,3 +97,21 @@ def test_an_open_page_tells_of_a_store_that_hangs_shuts_its_actions_and_comes_ba
     hanging.valkey.thaw()
     look_until(page, LIVE, alive)
     look_until(page, VERDICT, "^(?!Redis does not)")
+
+    hanging.valkey.freeze()
+    hanging.postgres.freeze()
+    wait_until(lambda: is_blind(page, f"{hanging.person.base}{HOME}/system"), timeout=90, what="nothing to show")
+    again = page.locator("[data-again]")
+    expect(again).to_contain_text("Looks again by itself every 10 s")
+    check_usable(page)
+    again.get_by_role("button", name="Pause").click()
+    expect(again).to_contain_text("Paused")
+    hanging.valkey.thaw()
+    hanging.postgres.thaw()
+    again.get_by_role("button", name="Go on").click()
+    expect(page.locator("#queues")).to_be_visible()
+
+
+def is_blind(page: Page, address: str) -> bool:
+    answer = page.goto(address)
+    return answer is not None and answer.status == HTTPStatus.SERVICE_UNAVAILABLE

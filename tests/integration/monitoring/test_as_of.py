@@ -14,14 +14,14 @@ AS_OF = re.compile(r'As of <time datetime="([^"]+)"[^>]*>[^<]*</time> – <a hre
 #: They have a table or an item that no panel renews.
 READ_ONCE = re.compile(
     rf"{HOME}/(?:failures/(?!list)[^/]+|failures/list|failures/groups/\w+|sends|sends/[^/]+|operations|audit"
-    r"|digests/history|digests/history/\d+)"
+    r"|digests/history|digests/history/\d+)|/inbox(?:/\d+)?"
 )
 
 
 def test_lists_and_items_say_when_they_were_read_and_lead_to_a_newer_look(app: Flask, ledger: Ledger) -> None:
     browser = Browser(app)
     addresses = [address for address in fill(ledger) if READ_ONCE.fullmatch(address)]
-    assert len(addresses) == 9
+    assert len(addresses) == 11
     for address in addresses:
         asked = datetime.now(UTC)
         found = AS_OF.search(browser.get(address).text)
