@@ -21,7 +21,7 @@ What nobody knows is proved: kept messages are found by their key, as at a provi
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -112,7 +112,7 @@ class SandboxProvider:
         kept = [
             message
             for message, outcome in zip(messages, outcomes, strict=True)
-            if isinstance(outcome, Accepted | Ambiguous) and outcome is not _FIRST["lost"]
+            if isinstance(outcome, Accepted | Ambiguous) and outcome != _FIRST["lost"]
         ]
         try:
             if kept:
@@ -159,9 +159,10 @@ class SandboxProvider:
             key = str(message.key)
             if key not in self._failed_once:
                 self._failed_once.add(key)
-                return _FIRST[asked]
+                return replace(_FIRST[asked])
             self._failed_once.discard(key)
-        return _ASKED.get(asked) or Accepted(f"sandbox-{message.key}")
+        # A copy: each message is a call of its own, and what is one object counts as one call.
+        return replace(_ASKED[asked]) if asked in _ASKED else Accepted(f"sandbox-{message.key}")
 
 
 def _is_first_life(message: Message) -> bool:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -66,6 +66,14 @@ def test_an_address_that_is_mended_is_refused_until_it_is_requeued(make: Callabl
         assert [type(outcome) for outcome in send_all(provider, [first])] == [Permanent]
     assert send_all(provider, [requeued]) == [Accepted(f"sandbox-{requeued.key}")]
     assert kept == [requeued]
+
+
+@pytest.mark.parametrize("asked", [name for name in ASKED if name != "anything"])
+def test_each_message_of_a_window_is_a_call_of_its_own(asked: str) -> None:
+    provider = SandboxProvider(SandboxConfig(), keep=keep_nothing, find=find_nothing)
+    outcomes = send_all(provider, [replace(email_message(f"{asked}@example.com"), key=uuid4()) for _ in range(5)])
+    assert outcomes[0] == outcomes[4]
+    assert len({id(outcome) for outcome in outcomes}) == 5
 
 
 def test_the_latency_is_waited_once_for_a_whole_window() -> None:
