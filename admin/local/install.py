@@ -89,10 +89,12 @@ def _install(folder: Path) -> None:
     _run_pip([*pip, "--no-deps", "--no-build-isolation", "--editable", str(CHECKOUT)], total=0)
 
 
-def _run_pip(command: "list[str]", total: int) -> None:
+def _run_pip(command: "list[str]", total: int, *, interval_s: float = PROGRESS_INTERVAL_S) -> None:
     """Run pip, showing how far it is on the way to `total` packages; on failure show its last lines and leave."""
     last_lines: deque[str] = deque(maxlen=25)
-    collected, shown_at = 0, time.monotonic()
+    on_terminal = sys.stdout.isatty()
+    start, end = ("\r", " ") if on_terminal else ("", "\n")
+    collected, shown, shown_at = 0, "", time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
             last_lines.append(line)
@@ -101,13 +103,11 @@ def _run_pip(command: "list[str]", total: int) -> None:
             if total <= 0:
                 continue
             progress = f"    {min(collected, total)} of {total}"
-            if line.startswith("Collecting ") and sys.stdout.isatty():
-                _say(f"\r{progress} ")
-            elif line.startswith("Installing collected "):
-                _say(f"\r{progress} fetched, installing them\n")
-            elif time.monotonic() - shown_at > PROGRESS_INTERVAL_S:
-                _say(f"\r{progress}\n")
-                shown_at = time.monotonic()
+            if line.startswith("Installing collected "):
+                _say(f"{start}{progress} fetched, installing them\n")
+            elif progress != shown and (on_terminal or time.monotonic() - shown_at > interval_s):
+                _say(f"{start}{progress}{end}")
+                shown, shown_at = progress, time.monotonic()
     if process.returncode:
         _say("".join(last_lines))
         sys.exit("Installing failed, see above. It needs Linux (glibc) or macOS, and a way to a package index.")

@@ -24,6 +24,11 @@ _LONGEST_WORD = 200
 _FIRST_YEAR, _LAST_YEAR = 2000, 2200
 _OPERATION = re.compile(r"operation ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 _GROUP = re.compile(r"failure group ([0-9a-f]{12})")
+_SEND = re.compile(r"send ([0-9a-f-]{36})")
+_DELIVERY = re.compile(r"delivery (\S+)")
+_DIGEST_CHANNEL = re.compile(r"digest channel (.+)")
+#: A queue, or an account of a provider: their panels are called "queues" and "providers".
+_OF_SYSTEM = re.compile(r"(queue|provider) \S+")
 _COLUMNS = ("when", "operator", "role", "action", "target", "count", "reason", "result", "request", "account", "filter")
 
 add_page("audit", tab="System")
@@ -158,10 +163,18 @@ def _filter_words(entry: AuditEntry) -> str | None:
 
 def _place_of(entry: AuditEntry, *, titles: Mapping[str, str]) -> tuple[str, str | None]:
     """What a deed was done to, in words, and the address of its page; the ids are in the file and in the address."""
-    if found := _OPERATION.fullmatch(entry.target):
-        return _filter_words(entry) or f"operation {found[1][:8]}", url_for(
-            "monitoring.operation_page", operation_id=found[1]
-        )
-    if found := _GROUP.fullmatch(entry.target):
+    target = entry.target
+    if found := _OPERATION.fullmatch(target):
+        words = _filter_words(entry) or f"operation {found[1][:8]}"
+        return words, url_for("monitoring.operation_page", operation_id=found[1])
+    if found := _GROUP.fullmatch(target):
         return f"failures “{titles[found[1]]}”", url_for("monitoring.failure_group", signature=found[1])
-    return entry.target, None
+    if found := _SEND.fullmatch(target):
+        return target, url_for("monitoring.send_detail", send_id=found[1])
+    if found := _DELIVERY.fullmatch(target):
+        return target, url_for("monitoring.failure_item", delivery=found[1])
+    if found := _DIGEST_CHANNEL.fullmatch(target):
+        return target, url_for("monitoring.digest_history", channel=found[1])
+    if found := _OF_SYSTEM.fullmatch(target):
+        return target, f"{url_for('monitoring.system')}#{found[1]}s"
+    return target, None

@@ -88,6 +88,7 @@ def install(app: Flask) -> None:
         rate_words=words.rate,
         duration_words=words.duration,
         short_duration_words=words.short_duration,
+        skew_words=words.skew,
         percent_words=words.percent,
     )
     app.jinja_env.trim_blocks = True

@@ -58,6 +58,12 @@ def short_duration(seconds: float | None) -> str:
     return f"{max(0.0, seconds):.1f} s"
 
 
+def skew(seconds: float) -> str:
+    """How far one clock is from another: "+0.3 s", "-12.0 s", "0.0 s"."""
+    tenths = round(seconds, 1)
+    return f"{tenths:+.1f} s" if tenths else "0.0 s"
+
+
 def percent(part: float, whole: float) -> str:
     """A share as "3.4 %"; never "0 %" for something nor "100 %" for less than all; "–" of nothing."""
     if whole <= 0:

@@ -9,9 +9,12 @@ from uuid import uuid4
 import pytest
 
 from admin.monitoring import audit as audit_page
+from shared.domain.ids import delivery_id
 from shared.ledger import audit
 from shared.ledger.db import Ledger
 from tests.support.browser import Browser, text_of
+from tests.support.digests import make_channel
+from tests.support.failing import make_failures
 
 PATH = "/admin/monitoring/audit"
 TODAY = datetime.now(UTC).date()
@@ -44,6 +47,25 @@ def test_entries_show_all_that_is_known_newest_first(browser: Browser, ledger: L
         ["kim", "admin", "hold", "provider ches", "12", "held", "they asked &lt;b&gt;us&lt;/b&gt;", "r-1"],
     ]
     assert f'href="/admin/monitoring/operations/{operation}"' in page.text
+
+
+def test_what_a_deed_was_done_to_is_a_link_to_its_page(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=1)
+    make_channel(ledger, "https://example.com/hook")
+    delivery = delivery_id(send.id, 1)
+    pages = {
+        f"send {send.id}": f"/admin/monitoring/sends/{send.id}",
+        f"delivery {delivery}": f"/admin/monitoring/failures/{delivery}",
+        "digest channel ops": "/admin/monitoring/digests/history?channel=ops",
+        "queue email_bulk": "/admin/monitoring/system#queues",
+        "provider sandbox:sandbox": "/admin/monitoring/system#providers",
+    }
+    for target in (*pages, "pages", "POST /admin/monitoring/failures"):
+        note(ledger, target=target)
+    links = dict(re.findall(r'<td data-label="To what"><a href="([^"]+)" title="([^"]+)"', browser.get(PATH).text))
+    assert {title: href for href, title in links.items()} == pages
+    for href in pages.values():
+        assert browser.get(href.partition("#")[0]).status_code == 200, href
 
 
 def test_an_address_in_a_reason_is_masked_before_it_is_kept(browser: Browser, ledger: Ledger) -> None:

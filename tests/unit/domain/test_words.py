@@ -53,3 +53,8 @@ def test_a_number_is_whole_or_short(figure: int | None, long: str, short: str) -
 )
 def test_a_moment_is_told_from_now(ahead_s: int, text: str) -> None:
     assert words.ago(NOW + timedelta(seconds=ahead_s), NOW) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.26, "+0.3 s"), (-12, "-12.0 s"), (-0.04, "0.0 s"), (0.0, "0.0 s")])
+def test_a_clock_is_not_less_than_nothing_behind(seconds: float, text: str) -> None:
+    assert words.skew(seconds) == text

@@ -16,4 +16,12 @@ print("Installing collected packages: click")
 def test_the_count_of_packages_ends_at_the_full_count(capsys: pytest.CaptureFixture[str]) -> None:
     _run_pip([sys.executable, "-c", PIP], total=3)
 
-    assert capsys.readouterr().out == "\r    2 of 2 fetched, installing them\n"
+    assert capsys.readouterr().out == "    2 of 2 fetched, installing them\n"
+
+
+def test_a_count_is_shown_once_however_long_the_next_package_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    slow = PIP.replace('print("Requirement', 'print("  Downloading click.whl")\nprint("Requirement')
+    _run_pip([sys.executable, "-c", slow], total=3, interval_s=-1.0)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.endswith(" of 2")] == ["    0 of 2", "    1 of 2", "    2 of 2"]
