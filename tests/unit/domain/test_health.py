@@ -9,7 +9,6 @@ import pytest
 
 from admin.monitoring.judging import thresholds_of
 from shared.domain import health
-from shared.domain.health_age import told_with_age
 from shared.domain.health_facts import Thresholds
 from shared.domain.health_rules import RULES
 from shared.settings import Settings, load
@@ -462,29 +461,6 @@ def test_where_a_rule_about_sending_raises_all_is_not_called_well() -> None:
     assert [warning.rule for warning in warnings] == ["NotJudged"]
     assert health.verdict(warnings)["text"].startswith("The rule ClockLate could not be judged")
     assert health.verdict(warnings)["severity"] == "warning"
-
-
-def test_over_old_figures_no_verdict_says_that_all_is_well() -> None:
-    fine = {**healthy(), "warnings": [], "verdict": health.verdict([])}
-    assert told_with_age(fine, LIMITS, NOW) == fine
-    later = NOW + timedelta(minutes=2)
-    told = told_with_age(fine, LIMITS, later)
-    assert told["verdict"]["severity"] == "warning"
-    assert told["verdict"]["text"].startswith("These figures are 2 min old")
-    assert [warning["rule"] for warning in told["warnings"]] == ["SnapshotStale"]
-    assert told_with_age(told, LIMITS, later) == told
-
-    warning = {
-        "rule": "NothingMoving",
-        "severity": "critical",
-        "text": "Nothing moves",
-        "since": None,
-        "panel": "queues",
-    }
-    grave = {**fine, "warnings": [warning], "verdict": {"text": "Nothing moves", "severity": "critical", "since": None}}
-    told = told_with_age(grave, LIMITS, later)
-    assert told["verdict"]["text"] == "Nothing moves"
-    assert [warning["rule"] for warning in told["warnings"]] == ["NothingMoving", "SnapshotStale"]
 
 
 def test_judging_changes_nothing() -> None:
