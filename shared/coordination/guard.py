@@ -156,12 +156,12 @@ class Guards:
         if left is not None:
             self.report(entered, ended=left, successes=successes, failures=failures)
 
-    def throttle(self, closed_s: float) -> float:
-        """Close the gate for what `shared.domain.retry` made of the provider's wish; the seconds it stays closed."""
+    def throttle(self, closed_s: float, *, grows_to_s: float | None = None) -> float:
+        """Close the gate as `shared.domain.retry` decided (see `Gate.close`); the seconds it stays closed."""
         with self._lock:
             self._local.close_gate(closed_s, now=time.monotonic())
         try:
-            return self.gate.close(closed_s)
+            return self.gate.close(closed_s, grows_to_s=grows_to_s)
         except RedisUnavailable:
             return closed_s
 

@@ -60,6 +60,14 @@ GATE = Key(
     reader="send workers, admin",
     meaning="the provider told us to wait (Retry-After)",
 )
+GATE_GROWTH = Key(
+    template="<ns>:{<provider>}:gate:growth",
+    type="string: ms the gate was last closed for",
+    ttl="twice that",
+    writer="send workers (gate)",
+    reader="the same script",
+    meaning="the sender's queue at the provider is full: refused again soon, the gate closes for twice as long",
+)
 SLOT_LEASES = Key(
     template="<ns>:{<provider>}:slots",
     type="sorted set: window token, expiry in ms",
@@ -241,6 +249,7 @@ OURS = (
     CIRCUIT,
     CIRCUIT_FAILURES,
     GATE,
+    GATE_GROWTH,
     SLOT_LEASES,
     SLOT_COUNTS,
     SLOT_WAITS,

@@ -53,7 +53,11 @@ class Transient:
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """Surely not accepted. `retry_after_s` is the provider's wish in seconds, unclamped, None where it gave none."""
+    """
+    Surely not accepted. `retry_after_s` is the provider's wish in seconds, unclamped, None where it gave none.
+
+    With the sender's scope its queue at the provider is full. We have one for each provider, so everything waits.
+    """
 
     code: str
     detail: str = ""

@@ -83,13 +83,19 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the row becomes. `next_attempt_at` is set for `owed` and `retrying` only, None meaning at once."""
+    """
+    What the row becomes. `next_attempt_at` is set for `owed` and `retrying` only, None meaning at once.
+
+    `gate_s`: seconds for which everything for this provider waits; `gate_grows_to_s`: that time doubles, up to so many
+    seconds, where the provider refuses again soon after it.
+    """
 
     status: DeliveryStatus
     uses_attempt: bool
     circuit: CircuitMark
     next_attempt_at: datetime | None = None
     gate_s: float | None = None
+    gate_grows_to_s: float | None = None
     pauses_send: bool = False
     reason: str = ""
 
@@ -112,15 +118,18 @@ def decide(outcome: Outcome, attempt: Attempt, policy: RetryPolicy, *, now: date
         case Transient():
             return _backoff(outcome, attempt, policy, burns=True, now=now, jitter=jitter)
         case Throttled():
-            wait = policy.clamp_retry_after_s(outcome.retry_after_s)
             if _waited_out(attempt, policy, now):
                 return _given_up(circuit.NONE, policy)
+            wait = policy.clamp_retry_after_s(outcome.retry_after_s)
+            # A sender's queue takes hours to work off: asking every half a minute would refuse each row many times.
+            grows = outcome.scope is Scope.SENDER and outcome.retry_after_s is None
             return Decision(
                 status.OWED,
                 uses_attempt=False,
                 circuit=circuit.NONE,
                 next_attempt_at=now + timedelta(seconds=wait),
-                gate_s=wait,
+                gate_s=None if outcome.scope is Scope.RECIPIENT else wait,
+                gate_grows_to_s=policy.retry_after_max_s if grows else None,
             )
         case Permanent():
             return Decision(status.FAILED, uses_attempt=True, circuit=circuit.SUCCESS)

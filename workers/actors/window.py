@@ -227,11 +227,11 @@ class Window:
         self._refused |= decision.circuit in (CircuitMark.FAILURE, CircuitMark.ISOLATE)
         if isinstance(outcome, Accepted):
             self.standing, self._took = replace(self.standing, took_at=now, outage_since=None), True
-        elif isinstance(outcome, Throttled) and outcome.scope is Scope.PROVIDER:
+        elif isinstance(outcome, Throttled) and outcome.scope is not Scope.RECIPIENT:
             self._refused = True
             if decision.gate_s is None:
                 return
-            self.sender.guards.throttle(decision.gate_s)
+            self.sender.guards.throttle(decision.gate_s, grows_to_s=decision.gate_grows_to_s)
             self.runtime.doorbell.ring("providers", "channels")
         elif decision.circuit is CircuitMark.ISOLATE and isinstance(outcome, Configuration):
             text = mask_text(outcome.detail)

@@ -1,5 +1,6 @@
 import pytest
 
+from shared.coordination import keys
 from shared.coordination.gate import Gate
 from shared.coordination.redis import RedisLink
 from tests.support.waiting import wait_until
@@ -35,3 +36,39 @@ def test_it_opens_by_itself(gate: Gate) -> None:
 def test_gates_of_two_credentials_are_two(gate: Gate, link: RedisLink, namespace: str) -> None:
     gate.close(20)
     assert Gate(link, provider="ches", credential="b2", namespace=namespace).closed_for_s() == 0
+
+
+def growth(namespace: str) -> str:
+    return keys.GATE_GROWTH.name(namespace, provider=keys.provider_part("ches", "a1"))
+
+
+def let_it_open(link: RedisLink, namespace: str, ago_s: float = 0.0) -> None:
+    """As if its time had passed, and some seconds more."""
+    gate = keys.GATE.name(namespace, provider=keys.provider_part("ches", "a1"))
+    last_ms = int(link.pipeline([("GET", growth(namespace))])[0])
+    link.pipeline([("DEL", gate), ("PEXPIRE", growth(namespace), round(last_ms - ago_s * 1000))])
+
+
+def test_refused_again_soon_after_it_opened_it_closes_for_twice_as_long_up_to_a_bound(
+    gate: Gate, link: RedisLink, namespace: str
+) -> None:
+    closed = []
+    for _ in range(5):
+        closed.append(gate.close(30, grows_to_s=200))
+        let_it_open(link, namespace)
+    assert closed == [30, 60, 120, 200, 200]
+
+
+def test_calls_that_were_in_flight_when_it_closed_do_not_make_it_longer(gate: Gate) -> None:
+    gate.close(30, grows_to_s=3600)
+    assert all(29 < gate.close(30, grows_to_s=3600) <= 30 for _ in range(50))
+    assert gate.close(60) == 60  # another's wish does
+    assert 59 < gate.close(30, grows_to_s=3600) <= 60
+
+
+def test_once_it_was_open_for_as_long_as_it_had_been_closed_it_begins_anew(
+    gate: Gate, link: RedisLink, namespace: str
+) -> None:
+    gate.close(30, grows_to_s=3600)
+    let_it_open(link, namespace, ago_s=30)
+    assert gate.close(30, grows_to_s=3600) == 30

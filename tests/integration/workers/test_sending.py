@@ -9,19 +9,10 @@ from tests.integration.workers.ches import calls, refused, refused_field, serve,
 from tests.integration.workers.conftest import MakeWorker, ches_settings
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import counts, make_send, send_status
-from tests.support.ledger_rows import attempts, delivery, one, scalar
+from tests.support.ledger_rows import attempts, delivery, make_due, one, scalar
 from tests.support.scripted_http import RESET, ScriptedHttp, answer
 
 SENDING = SendStatus.SENDING
-
-
-def make_due(ledger: Ledger) -> None:
-    """Let the time of everything that waits have come."""
-    with ledger.autocommit() as connection:
-        connection.execute(
-            "UPDATE delivery SET next_attempt_at = now() - interval '1 second' WHERE next_attempt_at > now()"
-        )
-        connection.execute("UPDATE batch SET due_at = now() - interval '1 second' WHERE due_at > now()")
 
 
 def test_an_accepted_send_is_ingested_sent_and_completed(ledger: Ledger, worker: InProcess) -> None:

@@ -153,7 +153,12 @@ GUARDS: Sequence[Guard] = (
         ("storms",),
         "workers/actors/window.py",
         "Retry-After holds up one delivery, and all the others go on asking",
-        (("            self.sender.guards.throttle(decision.gate_s)", "            pass"),),
+        (
+            (
+                "            self.sender.guards.throttle(decision.gate_s, grows_to_s=decision.gate_grows_to_s)",
+                "            pass",
+            ),
+        ),
     ),
     Guard(
         "a second signal changes nothing",

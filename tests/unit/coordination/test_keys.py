@@ -49,10 +49,17 @@ def test_keys_of_one_provider_share_a_cluster_slot() -> None:
     part = keys.provider_part("ches", "a1")
     names = [
         key.name("tidings", provider=part)
-        for key in (keys.CIRCUIT, keys.CIRCUIT_FAILURES, keys.GATE, keys.SLOT_LEASES, keys.SLOT_COUNTS)
+        for key in (
+            keys.CIRCUIT,
+            keys.CIRCUIT_FAILURES,
+            keys.GATE,
+            keys.GATE_GROWTH,
+            keys.SLOT_LEASES,
+            keys.SLOT_COUNTS,
+        )
     ]
     assert {name[name.index("{") : name.index("}") + 1] for name in names} == {"{ches:a1}"}
-    assert len(set(names)) == 5
+    assert len(set(names)) == 6
 
 
 def test_a_key_without_all_its_parts_is_refused() -> None:

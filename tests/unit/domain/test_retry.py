@@ -160,7 +160,21 @@ def test_a_paused_send_and_a_call_not_made_are_not_given_up_for_their_age(outcom
 def test_retry_after_is_honoured_within_bounds(wish: float | None, waits: float) -> None:
     decision = after(Throttled("429", retry_after_s=wish))
     assert decision.gate_s == waits
+    assert decision.gate_grows_to_s is None
     assert decision.next_attempt_at == NOW + timedelta(seconds=waits)
+
+
+def test_a_full_queue_of_the_sender_holds_everything_back_for_longer_and_longer() -> None:
+    full = Throttled("21611", scope=Scope.SENDER)
+    decision = after(full)
+    assert (decision.gate_s, decision.gate_grows_to_s) == (30.0, 3600.0)
+    decision = after(replace(full, retry_after_s=60.0))
+    assert (decision.gate_s, decision.gate_grows_to_s) == (60.0, None)
+
+
+def test_a_wait_for_one_recipient_holds_back_nobody_else() -> None:
+    decision = after(Throttled("409", retry_after_s=10.0, scope=Scope.RECIPIENT))
+    assert (decision.gate_s, decision.next_attempt_at) == (None, NOW + timedelta(seconds=10))
 
 
 @pytest.mark.parametrize(("wish", "waits"), [(None, 300.0), (60.0, 300.0), (1800.0, 1800.0), (86_400.0, 3600.0)])
