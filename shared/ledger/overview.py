@@ -111,7 +111,7 @@ def sums(connection: Connection, sends: Sequence[OpenSend]) -> dict[tuple[UUID, 
 
 
 def counts(connection: Connection, send_ids: Sequence[UUID]) -> dict[tuple[UUID, Channel], Mapping[str, Any]]:
-    """The sums over the batches of these sends, for `ChannelBooks.read`; none where retention has removed them."""
+    """The sums over the batches of these sends, for `ChannelBooks.read`; none where retention removes them."""
     rows = connection.execute(_SUMS, {"send_ids": list(send_ids)})
     return {(send_id, Channel(channel)): found for send_id, channel, found in rows}
 

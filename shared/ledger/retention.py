@@ -61,7 +61,7 @@ class RetentionRun:
 
 @dataclass(frozen=True, slots=True)
 class OldSend:
-    """A send that was over long ago. `begun`: its batches are gone already."""
+    """A send that was over long ago. `begun`: its totals are written down, and it is being removed."""
 
     id: UUID
     over_at: datetime
@@ -138,12 +138,17 @@ def old_sends(
     return [OldSend(*row) for row in connection.execute(_FIND_SENDS, parameters)]
 
 
-def begin_forgetting(connection: Connection, send_id: UUID) -> int | None:
-    """Remove a send's batches and keep its totals, inside a transaction; how many batches, None where it must stay."""
+def begin_forgetting(connection: Connection, send_id: UUID) -> bool:
+    """Write a send's totals down for good, inside a transaction; False where it must stay."""
     connection.execute(_LOCK_SEND, {"send_id": send_id})
-    if connection.execute(_BEGIN_SEND, {"send_id": send_id}).fetchone() is None:
-        return None
-    return connection.execute(_REMOVE_BATCHES, {"send_id": send_id}).rowcount
+    return connection.execute(_BEGIN_SEND, {"send_id": send_id}).fetchone() is not None
+
+
+def remove_batches(connection: Connection, send_id: UUID, *, after: int, limit: int) -> tuple[int, int]:
+    """Remove some batches of a send that is being forgotten, those after one; how many, and the last one's number."""
+    row = connection.execute(_REMOVE_BATCHES, {"send_id": send_id, "after": after, "limit": limit}).fetchone()
+    assert row is not None  # noqa: S101  # a SELECT of counts has one row
+    return row[0], after if row[1] is None else row[1]
 
 
 def first_row(connection: Connection, send_id: UUID, *, after: int = 0) -> int | None:

@@ -153,7 +153,7 @@ class SendOperation:
 
 def find(connection: Connection, send_id: UUID) -> ShownSend | None:
     """A send; None for an id that there is not."""
-    # Before the send: where retention removes the batches meanwhile, it has written the totals down.
+    # Before the send: where retention begins meanwhile, it has written the totals down.
     counted = {channel.value: each for (_, channel), each in overview.counts(connection, [send_id]).items()}
     row = connection.execute(_SEND, {"send_id": send_id}).fetchone()
     if row is None:

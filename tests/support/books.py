@@ -54,11 +54,11 @@ WHERE (s.status = 'completed' OR (s.status = 'cancelled' AND s.settled_counts IS
 """
 _TOTALS_DIFFER = """
 SELECT s.id, s.settled_counts FROM send s
-WHERE s.settled_counts IS NOT NULL
+WHERE s.settled_counts IS NOT NULL AND s.forgotten_at IS NULL
   AND (SELECT sum(n.value::int) FROM jsonb_each(s.settled_counts) AS c, jsonb_each_text(c.value) AS n
        WHERE n.key IN ('sent', 'unsure'))
       <> (SELECT sum(b.sent + b.unsure) FROM batch b WHERE b.send_id = s.id)
-   OR s.settled_counts IS NOT NULL
+   OR s.settled_counts IS NOT NULL AND s.forgotten_at IS NULL
   AND (SELECT sum(n.value::int) FROM jsonb_each(s.settled_counts) AS c, jsonb_each_text(c.value) AS n
        WHERE n.key = 'sent')
       <> (SELECT sum(b.sent) FROM batch b WHERE b.send_id = s.id)

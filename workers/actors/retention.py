@@ -7,7 +7,7 @@ last one took, so that what is being sent meanwhile keeps the greater part of th
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
@@ -15,6 +15,7 @@ from uuid import UUID
 import dramatiq
 import psycopg
 
+from shared.domain.chunks import FIRST_CHUNK, next_chunk
 from shared.domain.digests import LogEvent
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import operation_results, retention
@@ -28,9 +29,6 @@ _log = logging.getLogger(__name__)
 _WORK_S, _SILENT_S = 50.0, 120.0
 #: Seconds between the beginnings of two runs: a day less a little, so that each begins at about the same time.
 _DAY_S = 24 * 3600.0 - 300.0
-#: Rows of the first chunk, the least and the most; seconds that a chunk's locks are aimed to last.
-_FIRST_CHUNK, _LEAST_CHUNK, _MOST_CHUNK = 1_000, 100, 5_000
-_AIM_S = 0.1
 #: Seconds between two lines about progress.
 _SAY_S = 10.0
 _SENDS = 100
@@ -45,14 +43,15 @@ class _TimeUp(Exception):  # noqa: N818  # the end of a turn, not a mistake
 class Retention:
     """One turn of a day's run."""
 
-    def __init__(self, runtime: Runtime, run: int, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, runtime: Runtime, run: int, *, patience_s: float = _PATIENCE_S, say_s: float = _SAY_S) -> None:
         self._runtime = runtime
         self._run = run
-        self._patience_s = patience_s
+        self._patience_s, self._say_s = patience_s, say_s
         self._until = time.monotonic() + _WORK_S
         self._said_at = time.monotonic()
         self._longest_ms = 0
-        self._chunk = _FIRST_CHUNK
+        #: Rows of the next chunk by kind: a million batches in an hour say nothing about deliveries.
+        self._chunks: defaultdict[str, int] = defaultdict(lambda: FIRST_CHUNK)
         #: An operation took too long: the run is over when its turn is, and the rest is for tomorrow's.
         self._left_out = False
 
@@ -92,23 +91,33 @@ class Retention:
 
     def _forget(self, send: OldSend) -> None:
         if not send.begun:
-            with self._turn() as (connection, removed):
-                batches = retention.begin_forgetting(connection, send.id)
-                removed["batches"] = batches or 0
-            if batches is None:
+            with self._turn() as (connection, _):
+                begun = retention.begin_forgetting(connection, send.id)
+            if not begun:
                 return
+        self._batches(send)
         row = 0
         while True:
             with self._runtime.ledger.autocommit() as connection:
                 first = retention.first_row(connection, send.id, after=row)
             if first is None:
                 break
-            row = first + self._chunk - 1
-            with self._turn() as (connection, removed):
+            row = first + self._chunks["deliveries"] - 1
+            with self._turn("deliveries") as (connection, removed):
                 removed.update(retention.remove_deliveries(connection, send.id, first=first, last=row))
         with self._turn() as (connection, removed):
             retention.end_forgetting(connection, send.id)
             removed["sends"] = 1
+
+    def _batches(self, send: OldSend) -> None:
+        after = -1
+        while True:
+            limit = self._chunks["batches"]
+            with self._turn("batches") as (connection, removed):
+                gone, after = retention.remove_batches(connection, send.id, after=after, limit=limit)
+                removed["batches"] = gone
+            if gone < limit:
+                return
 
     def _notifications(self, days: int) -> None:
         with self._runtime.ledger.autocommit() as connection:
@@ -116,8 +125,8 @@ class Retention:
         for channel_id, kept_days in channels:
             after, after_id = retention.EARLIEST, 0
             while True:
-                limit = self._chunk
-                with self._turn() as (connection, removed):
+                limit = self._chunks["notifications"]
+                with self._turn("notifications") as (connection, removed):
                     page = retention.remove_notifications(
                         connection, channel_id, days=kept_days, limit=limit, after=after, after_id=after_id
                     )
@@ -154,8 +163,8 @@ class Retention:
             if operation_results.is_kept(connection, operation):
                 return
         while True:
-            limit = self._chunk
-            with self._turn(patience_s=self._patience_s) as (connection, removed):
+            limit = self._chunks["operation_items"]
+            with self._turn("operation_items", patience_s=self._patience_s) as (connection, removed):
                 removed["operation_items"] = operation_results.remove_items(connection, operation, limit=limit)
                 if removed["operation_items"] == 0:
                     operation_results.end_emptying(connection, operation)
@@ -164,17 +173,19 @@ class Retention:
 
     def _by_age(self, kind: str, days: int) -> None:
         while True:
-            limit = self._chunk
-            with self._turn() as (connection, removed):
+            limit = self._chunks[kind]
+            with self._turn(kind) as (connection, removed):
                 removed[kind] = retention.remove_by_age(connection, kind, days=days, limit=limit)
             if removed[kind] < limit:
                 return
 
     @contextmanager
-    def _turn(self, *, patience_s: float | None = None) -> Iterator[tuple[Connection, Counter[str]]]:
+    def _turn(
+        self, kind: str | None = None, *, patience_s: float | None = None
+    ) -> Iterator[tuple[Connection, Counter[str]]]:
         """
-        One chunk in one transaction, which counts what it removes; then a rest as long as it took, and the next's size.
-        `patience_s`: a statement that takes longer is broken off.
+        One chunk in one transaction, which counts what it removes; then a rest as long as it took, and the size of the
+        next one of its `kind`. `patience_s`: a statement that takes longer is broken off.
 
         What was counted in memory would be lost with a process that is killed.
         """
@@ -189,15 +200,13 @@ class Retention:
             so_far = retention.note(connection, self._run, removed=removed, longest_ms=self._longest_ms)
         took = time.monotonic() - began
         self._longest_ms = max(self._longest_ms, round(took * 1000))
-        if took > _AIM_S:
-            self._chunk = max(_LEAST_CHUNK, int(self._chunk * _AIM_S / took / 2))
-        elif took < _AIM_S / 3:
-            self._chunk = min(_MOST_CHUNK, self._chunk * 3 // 2)
+        if kind is not None:
+            self._chunks[kind] = next_chunk(self._chunks[kind], done=removed[kind], took_s=took)
         self._say(so_far)
         self._runtime.wait_draining(took)
 
     def _say(self, so_far: dict[str, int]) -> None:
-        if time.monotonic() - self._said_at >= _SAY_S:
+        if time.monotonic() - self._said_at >= self._say_s:
             self._said_at = time.monotonic()
             extra = {f"removed_{kind}": count for kind, count in so_far.items()}
             _log.info("retention_progress", extra={"event_id": LogEvent.RETENTION_PROGRESS.value, **extra})
@@ -218,13 +227,22 @@ class Retention:
 
 
 def run_retention(
-    runtime: Runtime, *, every_s: float = _DAY_S, silent_s: float = _SILENT_S, patience_s: float = _PATIENCE_S
+    runtime: Runtime,
+    *,
+    every_s: float = _DAY_S,
+    silent_s: float = _SILENT_S,
+    patience_s: float = _PATIENCE_S,
+    say_s: float = _SAY_S,
 ) -> None:
-    """Begin a day's run or go on with one, where it is time; `patience_s` for a statement about an operation."""
+    """
+    Begin a day's run or go on with one, where it is time.
+
+    `patience_s` is for a statement about an operation, `say_s` between two lines about progress.
+    """
     with runtime.ledger.transaction() as connection:
         run = retention.take(connection, worker=runtime.lease.name, every_s=every_s, silent_s=silent_s)
     if run is not None:
-        Retention(runtime, run, patience_s=patience_s).work()
+        Retention(runtime, run, patience_s=patience_s, say_s=say_s).work()
 
 
 def register(broker: Broker, runtime: Runtime) -> None:

@@ -1,6 +1,6 @@
 -- name: select_book_sums
 -- The books of the whole service, or of one send: per mode, channel and status of the send, a sum over the batches, and
--- for sends whose batches retention has removed the totals written down at their end. Batches are found send by send,
+-- for sends that retention removes, whichever of their batches are still there, the totals that it wrote down. Batches are found send by send,
 -- by key: no plan can go wrong by joining all with all.
 SELECT s.mode, a.key AS channel, s.status, sum(a.value::bigint)::bigint AS accepted, min(c.next_at) AS next_at,
        jsonb_build_object(
@@ -36,7 +36,7 @@ LEFT JOIN LATERAL (
            sum(expired) AS expired,
            sum(CASE WHEN holder IS NULL AND due_at > now() THEN owed ELSE 0 END) AS later,
            min(due_at) FILTER (WHERE holder IS NULL AND due_at > now()) AS next_at
-    FROM batch WHERE batch.send_id = s.id AND batch.channel = a.key
+    FROM batch WHERE batch.send_id = s.id AND batch.channel = a.key AND s.forgotten_at IS NULL
 ) AS c ON true
 LEFT JOIN LATERAL (
     SELECT count(*) FILTER (WHERE f.status = 'failed') AS failed,
@@ -58,7 +58,7 @@ CROSS JOIN LATERAL jsonb_each_text(s.accepted) AS a
 LEFT JOIN LATERAL (
     SELECT sum(b.owed + b.sending + b.retrying + b.sent + b.failed + b.dead_lettered + b.unsure + b.suppressed
                + b.cancelled + b.expired)::int AS counted
-    FROM batch b WHERE b.send_id = s.id AND b.channel = a.key
+    FROM batch b WHERE b.send_id = s.id AND b.channel = a.key AND s.forgotten_at IS NULL
 ) AS c ON true
 LEFT JOIN LATERAL (
     SELECT sum(n.value::int)::int AS counted FROM jsonb_each_text(s.settled_counts -> a.key) AS n
@@ -72,6 +72,7 @@ ORDER BY s.id LIMIT %(limit)s
 -- name: find_deliveries_out_of_balance
 -- One send: deliveries that its batches do not count as what they are, those without a batch, and those without a row.
 -- A batch that counts wrongly names all its rows of the states in question: which of them is too many, nobody knows.
+-- Of a send that retention removes, neither batches nor rows are counted any more.
 WITH counted AS (
     SELECT b.batch_no, b.first_row, b.last_row, n.state, n.counted
     FROM batch b
@@ -122,4 +123,6 @@ WITH counted AS (
         SELECT row_no FROM delivery WHERE send_id = %(send_id)s AND row_no BETWEEN gap.first_row AND gap.last_row
     ) AS d
 )
-SELECT row_no, why FROM named ORDER BY row_no LIMIT %(limit)s
+SELECT row_no, why FROM named
+WHERE NOT EXISTS (SELECT 1 FROM send WHERE id = %(send_id)s AND forgotten_at IS NOT NULL)
+ORDER BY row_no LIMIT %(limit)s

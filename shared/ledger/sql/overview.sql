@@ -71,7 +71,7 @@ SELECT (SELECT coalesce(jsonb_agg(to_jsonb(l)), '[]') FROM lanes l),
        now()
 
 -- name: select_sums_of_sends
--- Pages: where every accepted delivery of some sends is.
+-- Pages: where every accepted delivery of some sends is. Those that retention removes have their written totals.
 SELECT send_id, channel, jsonb_build_object(
            'waiting', sum(owed), 'sending', sum(sending), 'retrying', sum(retrying), 'proving', sum(proving),
            'sent', sum(sent), 'failed', sum(failed), 'dead_lettered', sum(dead_lettered),
@@ -84,7 +84,7 @@ SELECT send_id, channel, jsonb_build_object(
                FROM failure f
                WHERE f.send_id = batch.send_id AND f.channel = batch.channel AND f.discarded_at IS NOT NULL)
 FROM batch
-WHERE send_id = ANY (%(send_ids)s)
+WHERE send_id = ANY (ARRAY(SELECT id FROM send WHERE id = ANY (%(send_ids)s::uuid[]) AND forgotten_at IS NULL))
 GROUP BY send_id, channel
 
 -- name: select_rivals

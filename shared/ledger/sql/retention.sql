@@ -35,19 +35,28 @@ SELECT started_at, ended_at, worker, removed, longest_ms, error FROM retention_r
 
 -- name: find_sends_to_forget
 -- Sends that were finished long ago, oldest first. Left alone is what is not settled, and every send with a delivery
--- whose outcome is unsure and that nobody has discarded: a person has to decide about it first.
+-- whose outcome is unsure and that nobody has discarded: a person has to decide about it first; and for two days what an
+-- operation was done to, as long as its result is not written down, which else would say that all was removed. What is
+-- begun is gone on with.
 SELECT s.id, coalesce(s.completed_at, s.cancelled_at), s.forgotten_at IS NOT NULL
 FROM send s
 WHERE s.settled_counts IS NOT NULL AND s.emptied_at IS NULL
   AND coalesce(s.completed_at, s.cancelled_at) < now() - %(days)s * interval '1 day'
   AND (coalesce(s.completed_at, s.cancelled_at), s.id) > (%(after)s::timestamptz, %(after_id)s::uuid)
-  AND NOT EXISTS (
-      SELECT 1 FROM batch b
-      WHERE b.send_id = s.id AND (b.owed > 0 OR b.sending > 0 OR b.retrying > 0 OR b.proving > 0 OR b.holder IS NOT NULL)
-  )
-  AND (SELECT coalesce(sum(b.unsure), 0) FROM batch b WHERE b.send_id = s.id AND b.unsure > 0)
-      <= (SELECT count(*) FROM failure f
-          WHERE f.send_id = s.id AND f.status = 'unsure' AND f.discarded_at IS NOT NULL)
+  AND (s.forgotten_at IS NOT NULL OR (
+      NOT EXISTS (
+          SELECT 1 FROM batch b
+          WHERE b.send_id = s.id
+            AND (b.owed > 0 OR b.sending > 0 OR b.retrying > 0 OR b.proving > 0 OR b.holder IS NOT NULL)
+      )
+      AND (SELECT coalesce(sum(b.unsure), 0) FROM batch b WHERE b.send_id = s.id AND b.unsure > 0)
+          <= (SELECT count(*) FROM failure f
+              WHERE f.send_id = s.id AND f.status = 'unsure' AND f.discarded_at IS NOT NULL)
+      AND NOT EXISTS (
+          SELECT 1 FROM operation o JOIN operation_item i ON i.operation_id = o.id AND i.send_id = s.id
+          WHERE o.ended_at > now() - interval '2 days' AND NOT coalesce(o.result ? 'at', false)
+      )
+  ))
 ORDER BY coalesce(s.completed_at, s.cancelled_at), s.id
 LIMIT %(limit)s
 
@@ -56,16 +65,17 @@ LIMIT %(limit)s
 SELECT id FROM send WHERE id = %(send_id)s FOR NO KEY UPDATE
 
 -- name: begin_forgetting_send
--- Its batches' counts are written down as its totals for good, what was discarded in a column of its own, in the
--- transaction that removes the batches: the books balance at every moment. The send is locked. Guards: it is still finished (a person may have requeued something), and
--- nothing is unsure but what was discarded.
+-- Its batches' counts are written down as its totals for good, what was discarded in a column of its own. From this
+-- commit on its books are these totals, whichever of its batches are still there: they balance at every moment. The
+-- send is locked. Guards: it is still finished (a person may have requeued something), and nothing is unsure but what
+-- was discarded.
 UPDATE send s
 SET forgotten_at = now(), settled_counts = coalesce(books.counts, s.settled_counts)
 FROM (SELECT %(send_id)s::uuid AS id) AS this
 CROSS JOIN LATERAL (
-    SELECT jsonb_object_agg(per.channel, per.counts) AS counts
+    SELECT jsonb_object_agg(per.channel, per.counts) AS counts, coalesce(sum(per.unsure), 0) AS unsure
     FROM (
-        SELECT b.channel, jsonb_build_object(
+        SELECT b.channel, b.unsure - f.unsure AS unsure, jsonb_build_object(
             'sent', b.sent, 'failed', b.failed - f.failed, 'dead_lettered', b.dead_lettered - f.dead_lettered,
             'unsure', b.unsure - f.unsure, 'suppressed', b.suppressed, 'cancelled', b.cancelled,
             'expired', b.expired, 'discarded', f.failed + f.dead_lettered + f.unsure) AS counts
@@ -86,14 +96,22 @@ CROSS JOIN LATERAL (
 WHERE s.id = this.id AND s.status IN ('completed', 'cancelled') AND s.settled_counts IS NOT NULL
   AND s.forgotten_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM batch b WHERE b.send_id = this.id AND b.settled_at IS NULL)
-  AND (SELECT coalesce(sum(b.unsure), 0) FROM batch b WHERE b.send_id = this.id)
-      <= (SELECT count(*) FROM failure f
-          WHERE f.send_id = this.id AND f.status = 'unsure' AND f.discarded_at IS NOT NULL)
+  AND books.unsure <= 0
 RETURNING s.id
 
 -- name: remove_batches
--- Its batches, which nobody works on any more.
-DELETE FROM batch WHERE send_id = %(send_id)s
+-- Some of its batches, which nobody works on any more and nobody counts; with none, no number is returned.
+-- Guard: it is being forgotten, and its totals are written down.
+WITH gone AS (
+    DELETE FROM batch
+    WHERE send_id = %(send_id)s AND batch_no = ANY (ARRAY(
+        SELECT batch_no FROM batch WHERE send_id = %(send_id)s AND batch_no > %(after)s
+        ORDER BY batch_no LIMIT %(limit)s))
+      AND EXISTS (SELECT 1 FROM send
+                  WHERE id = %(send_id)s AND forgotten_at IS NOT NULL AND settled_counts IS NOT NULL)
+    RETURNING batch_no
+)
+SELECT count(*)::int, max(batch_no) FROM gone
 
 -- name: first_delivery_row
 -- Where its deliveries begin; no row when all are gone.
@@ -133,16 +151,19 @@ SELECT id, coalesce(retention_days, %(days)s) FROM digest_channel ORDER BY id
 -- name: remove_notifications
 -- Looks at a page of those that became final long ago and removes all but those that an active finding is behind: its
 -- row is the memory that it was told, also of another one of its dedup key. Never what is still to be told. A page full
--- of what stays hides nothing: the next begins after it.
+-- of what stays hides nothing: the next begins after it. What somebody is at just now (a requeue of dead letters, which
+-- goes by another order) is not waited for and stays until tomorrow: two who wait for each other would end in a deadlock.
 WITH page AS (
     SELECT n.id, n.final_at, n.finding_key, c.tenant_id
     FROM notification n JOIN digest_channel c ON c.id = n.channel_id
     WHERE n.channel_id = %(channel_id)s AND n.final_at < now() - %(days)s * interval '1 day'
       AND (n.final_at, n.id) > (%(after)s::timestamptz, %(after_id)s)
     ORDER BY n.final_at, n.id LIMIT %(limit)s
+), free AS (
+    SELECT n.id FROM notification n JOIN page ON page.id = n.id FOR UPDATE OF n SKIP LOCKED
 ), gone AS (
     DELETE FROM notification n USING page
-    WHERE n.id = page.id AND n.status IN ('sent', 'suppressed', 'dead_lettered') AND n.final_at = page.final_at
+    WHERE n.id = page.id AND n.id = ANY (ARRAY(SELECT id FROM free)) AND n.status IN ('sent', 'suppressed', 'dead_lettered') AND n.final_at = page.final_at
       AND NOT EXISTS (
           SELECT 1 FROM finding f WHERE f.tenant_id = page.tenant_id AND f.key = page.finding_key AND f.active
       )
@@ -156,17 +177,21 @@ SELECT (SELECT count(*) FROM page)::int, (SELECT count(*) FROM gone)::int,
        (SELECT id FROM page ORDER BY final_at DESC, id DESC LIMIT 1)
 
 -- name: remove_events
--- Events received long ago; what was told of them is kept for its own time.
-DELETE FROM event WHERE id = ANY (
+-- Events received long ago; what was told of them is kept for its own time. One that is handed in again just now is not
+-- waited for (see remove_notifications).
+DELETE FROM event WHERE id = ANY (ARRAY(
     SELECT id FROM event WHERE received_at < now() - %(days)s * interval '1 day' ORDER BY received_at LIMIT %(limit)s
-)
+    FOR UPDATE SKIP LOCKED
+))
 
 -- name: remove_findings
--- Findings that have not been so for long.
-DELETE FROM finding WHERE (tenant_id, key) IN (
-    SELECT tenant_id, key FROM finding
+-- Findings that have not been so for long. One that is put again just now is not waited for (see remove_notifications).
+-- Rows are found by place: it is theirs as long as they are locked.
+DELETE FROM finding WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM finding
     WHERE inactive_at < now() - %(days)s * interval '1 day' ORDER BY inactive_at LIMIT %(limit)s
-) AND NOT active
+    FOR UPDATE SKIP LOCKED
+)) AND NOT active
 
 -- name: remove_digests
 -- Messages that ended long ago.

@@ -2,7 +2,7 @@
 
 -- name: select_send_for_operators
 -- One send with its tenant. Its books are those of `select_sums_of_sends`, a sum over its batches (40,000 for a million
--- recipients), until retention has removed them.
+-- recipients), until retention removes them.
 SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.completed_at, s.cancelled_at,
        t.name, t.id, s.lane, s.duplicates, s.segments, s.valid_until, s.started_at, s.paused_at, s.pause_reason,
        s.paused_by, s.resumed_at, s.forgotten_at, s.settled_counts, s.content -> 'email' ->> 'subject', now(),

@@ -1,5 +1,6 @@
 -- name: select_send
--- A send of a tenant with its books: a sum over its batches, the small table (40,000 for a million recipients).
+-- A send of a tenant with its books: a sum over its batches, the small table (40,000 for a million recipients), and none
+-- where retention removes them.
 SELECT send.id, send.name, send.status, send.mode, send.lane, send.accepted, send.duplicates, send.segments,
        send.send_at, send.valid_until, send.created_at, send.queued_at, send.started_at, send.completed_at,
        send.cancelled_at, send.paused_at, send.pause_reason, send.resumed_at, send.settled_counts, now(),
@@ -19,7 +20,7 @@ SELECT send.id, send.name, send.status, send.mode, send.lane, send.accepted, sen
                        'discarded_unsure', count(*) FILTER (WHERE f.status = 'unsure'))
                    FROM failure f
                    WHERE f.send_id = send.id AND f.channel = batch.channel AND f.discarded_at IS NOT NULL) AS counts
-               FROM batch WHERE batch.send_id = send.id GROUP BY channel
+               FROM batch WHERE batch.send_id = send.id AND send.forgotten_at IS NULL GROUP BY channel
            ) AS per
        ) AS counts
 FROM send
