@@ -6,6 +6,7 @@ import time
 import dramatiq
 import psycopg
 
+from shared.domain.digests import LogEvent
 from shared.domain.requeue import canary_step, seconds_for
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import digest_requeue, operation_results, operations, requeue, retention
@@ -98,7 +99,9 @@ class Operate:
             operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=pause_s)
         done, skipped = operation.done + done, operation.skipped + skipped
         if operations.end(connection, operation, done=done, skipped=skipped):
-            _log.info("operation_done", extra={"operation": str(operation.id), "done": done, "skipped": skipped})
+            number = {"event_id": LogEvent.REQUEUED.value} if operation.takes_notifications else {}
+            extra = {**number, "operation": str(operation.id), "done": done, "skipped": skipped}
+            _log.info("operation_done", extra=extra)
 
     @staticmethod
     def _stop(connection: Connection, operation: Taken, why: str) -> None:

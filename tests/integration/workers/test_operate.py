@@ -1,7 +1,10 @@
 """A person's requeue from its plan to the provider: undo, stop, crash, a few first, and what the provider counts."""
 
+import logging
 from signal import SIGKILL
 from uuid import UUID
+
+import pytest
 
 from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import FailureFilter, OperationKind
@@ -234,7 +237,10 @@ def waits_for_a_lock(ledger: Ledger) -> bool:
     )
 
 
-def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(ledger: Ledger, ches: InProcess) -> None:
+def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(
+    ledger: Ledger, ches: InProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     make_dead_letters(ledger, CHUNK + 1)
     send = dead(ledger, 3)
     letters = requeue_dead_letters(ledger)
@@ -244,6 +250,11 @@ def test_dead_letters_of_digests_are_requeued_in_chunks_beside_deliveries(ledger
     ches.work_off(QueueName.OPS)
     wait_until(lambda: work(ches) == 0 and operation(ledger, letters.id).status == "done", what="its end")
     assert (operation(ledger, letters.id).done, operation(ledger, deliveries.id).done) == (CHUNK + 1, 3)
+    said = {
+        line["operation"]: line for line in (one.__dict__ for one in caplog.records if one.message == "operation_done")
+    }
+    assert (said[str(letters.id)]["event_id"], said[str(letters.id)]["done"]) == (3609, CHUNK + 1)
+    assert "event_id" not in said[str(deliveries.id)]
     found = "SELECT count(*) FROM notification WHERE status = 'pending' AND attempt_count = 0 AND last_error = 'gone'"
     assert scalar(ledger, found) == CHUNK + 1
 
