@@ -257,6 +257,29 @@ def test_a_channel_that_refuses_us_costs_no_attempt_and_is_looked_at_less_and_le
         assert notifications_state(connection) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("allowed", "said"),
+    [
+        ({}, "its address must be https://"),
+        ({"digest_plain_http_hosts": "127.0.0.1"}, "its address is no public address"),
+        ({"digest_plain_http_hosts": "localhost"}, "its host has no public address"),
+    ],
+    ids=["the settings allow it no more", "nor an address that is private", "its name leads to a private one by now"],
+)
+def test_the_address_of_a_channel_is_held_against_what_is_allowed_at_each_call(
+    ledger: Ledger, make_worker: MakeWorker, endpoint: ScriptedHttp, allowed: dict[str, str], said: str
+) -> None:
+    host = "localhost" if "localhost" in allowed.values() else "127.0.0.1"
+    make_channel(ledger, f"http://{host}:{endpoint.port}{HOOK}")
+    post(ledger, "a")
+    run(make_worker(**allowed))
+    assert endpoint.posts(HOOK) == []
+    row = rows(ledger)["a"]
+    assert (row.status, row.attempts) == ("pending", 0)
+    with ledger.autocommit() as connection:
+        assert said in notifications_state(connection)[0]
+
+
 def notifications_state(connection: Any) -> Any:
     return connection.execute(
         "SELECT not_configured, extract(epoch FROM wait_until - now())::float8 FROM digest_channel"
