@@ -40,6 +40,7 @@ def sample(sources: Sources) -> Data:
                 "waiting": one.waiting,
                 "retrying": one.retrying,
                 "dead_lettered": one.dead_lettered,
+                "dead_since": iso(one.dead_since),
                 "next_due_at": iso(one.next_at),
                 "last_sent_at": iso(one.last_sent_at),
                 "backing_off_until": iso(one.next_at) if _backs_off(one, sources.now) else None,

@@ -127,7 +127,9 @@ def places() -> list[tuple[str, str]]:
 
 
 def panel_address(panel: str) -> str:
-    """Where a panel is seen: its page's tab, and the panel in it."""
+    """Where a panel is seen: its page's tab, and the panel in it; dead letters of digests are a page of their own."""
+    if panel == "dead_letters":
+        return url_for("monitoring.digest_history", status="dead_lettered")
     for tab in TABS:
         found = PAGES.get(tab.name.lower())
         if found is not None and panel in found.panels:

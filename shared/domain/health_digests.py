@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
-from shared.domain.health_facts import Facts, Thresholds
+from shared.domain.health_facts import Facts, Thresholds, is_are
 from shared.domain.health_findings import Finding
 from shared.domain.words import duration
 
 #: Seconds; a day's retention that takes longer does not keep up, or does not get through.
 _RETENTION_LATE_S = 24 * 3600.0
+#: Channels named in one sentence.
+_NAMED = 3
 
 
 def channel_refuses(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:
@@ -16,6 +18,22 @@ def channel_refuses(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:
         if channel["enabled"] and channel["not_configured"] is not None:
             text = f"Digest channel {channel['name']} is not set up right: {channel['not_configured']}"
             yield Finding(f"{text.rstrip('.')}; {channel['waiting']:,} wait.", channel["not_configured_at"])
+
+
+def dead_letters_left(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:
+    """Notifications that were given up, on channels that are enabled: nobody hears of them unless somebody acts."""
+    rows = [row for row in facts.rows("digests", "channels") if row["enabled"] and row["dead_lettered"]]
+    if not rows:
+        return
+    count = sum(row["dead_lettered"] for row in rows)
+    names = ", ".join(row["name"] for row in rows[:_NAMED]) + (
+        f" and {len(rows) - _NAMED} more" if rows[_NAMED:] else ""
+    )
+    yield Finding(
+        f"{count:,} notification{'' if count == 1 else 's'} of digests {is_are(count)} dead-lettered ({names}): nobody"
+        " is told unless somebody requeues.",
+        min((row["dead_since"] for row in rows if row.get("dead_since")), default=None),
+    )
 
 
 def retention_late(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:

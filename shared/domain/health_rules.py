@@ -28,6 +28,7 @@ Panel = Literal[
     "failures",
     "sends",
     "digests",
+    "dead_letters",
 ]
 
 
@@ -221,6 +222,12 @@ RULES: tuple[Rule, ...] = (
         "DigestChannelRefuses", "warning", "digests", digests.channel_refuses,
         "An endpoint refuses us as its channel is set up: what is to be told waits, and costs no attempt.",
         Alert("tidings_digest_channel_not_configured == 1", "15m"),
+        verdict=False,
+    ),
+    Rule(
+        "DigestDeadLetters", "warning", "dead_letters", digests.dead_letters_left,
+        "Events and findings that an endpoint did not take in all its tries: nobody is told unless somebody requeues.",
+        Alert('tidings_warnings{rule="DigestDeadLetters"} > 0', "5m"),
         verdict=False,
     ),
     Rule(

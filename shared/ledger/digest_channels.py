@@ -18,6 +18,7 @@ _PUT_SECRET = statement("put_digest_channel_secret")
 _UPDATE = statement("update_digest_channel")
 _ENABLE = statement("enable_digest_channel")
 _LOCK = statement("lock_digest_channel")
+_LOSSES = statement("count_channel_losses")
 _REMOVE_NOTIFICATIONS = statement("remove_notifications_of_channel")
 _REMOVE_DIGESTS = statement("remove_digests_of_channel")
 _REMOVE = statement("remove_digest_channel")
@@ -47,7 +48,8 @@ class DigestChannel:
     A channel as people see it, without its secrets.
 
     `waiting` counts what was found and is neither told nor given up, `retrying` those of them in backoff; `next_at`
-    is the earliest moment one may be told. `not_configured` says why the endpoint refuses us.
+    is the earliest moment one may be told. `not_configured` says why the endpoint refuses us. `dead_since`: when the
+    first of its dead letters was given up.
     """
 
     id: int
@@ -72,12 +74,23 @@ class DigestChannel:
     retrying: int
     next_at: datetime | None
     dead_lettered: int
+    dead_since: datetime | None
 
     @property
     def target(self) -> str:
         """Where it tells: the endpoint without what may be a secret of it, or masked addresses."""
         endpoint = self.config.get("endpoint")
         return str(endpoint) if endpoint else ", ".join(map(mask_email, self.config.get("to", [])))
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What goes with a channel: `waiting` of its notifications are not told yet, `dead_lettered` were given up."""
+
+    notifications: int
+    waiting: int
+    dead_lettered: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +137,18 @@ def create(
     ).fetchone()
     if row is None:
         return None
-    connection.execute(_PUT_SECRET, {"channel_id": row[0], "secret": Jsonb(setup.secret)})
+    connection.execute(_PUT_SECRET, {"channel_id": row[0], "secret": Jsonb(setup.secret), "removed": []})
     return int(row[0])
 
 
 def update(connection: Connection, channel_id: int, *, setup: Setup, wishes: Wishes) -> None:
     """Change a channel: `setup` holds what is new of it, `wishes` all of them."""
-    connection.execute(_UPDATE, {"id": channel_id, "config": Jsonb(setup.config), **_as_parameters(wishes)})
-    if setup.secret:
-        connection.execute(_PUT_SECRET, {"channel_id": channel_id, "secret": Jsonb(setup.secret)})
+    removed = list(setup.removed)
+    parameters = {"id": channel_id, "config": Jsonb(setup.config), "removed": removed, **_as_parameters(wishes)}
+    connection.execute(_UPDATE, parameters)
+    if setup.secret or removed:
+        secret = Jsonb(setup.secret)
+        connection.execute(_PUT_SECRET, {"channel_id": channel_id, "secret": secret, "removed": removed})
 
 
 def lock(connection: Connection, channel_id: int) -> None:
@@ -145,13 +161,20 @@ def enable(connection: Connection, channel_id: int, *, enabled: bool) -> bool:
     return connection.execute(_ENABLE, {"id": channel_id, "enabled": enabled}).fetchone() is not None
 
 
-def remove(connection: Connection, channel_id: int, *, chunk: int = 10_000) -> None:
-    """Remove a channel with all that was told on it, inside a transaction."""
+def losses(connection: Connection, channel_id: int) -> Losses:
+    """What a removal of a channel would take with it."""
+    row = connection.execute(_LOSSES, {"id": channel_id}).fetchone()
+    assert row is not None  # noqa: S101  # a SELECT of counts has one row
+    return Losses(*row)
+
+
+def remove(connection: Connection, channel_id: int, *, chunk: int = 10_000) -> bool:
+    """Remove a channel with all that was told on it, inside a transaction; False where it is gone already."""
     lock(connection, channel_id)
     while connection.execute(_REMOVE_NOTIFICATIONS, {"id": channel_id, "limit": chunk}).rowcount:
         pass
     connection.execute(_REMOVE_DIGESTS, {"id": channel_id})
-    connection.execute(_REMOVE, {"id": channel_id})
+    return connection.execute(_REMOVE, {"id": channel_id}).fetchone() is not None
 
 
 def find(connection: Connection, name: str) -> DigestChannel | None:

@@ -10,14 +10,15 @@ RETURNING id
 -- name: put_digest_channel_secret
 -- What the channel proves itself with. Read by `take_digest_channel` alone.
 INSERT INTO digest_channel_secret (channel_id, secret) VALUES (%(channel_id)s, %(secret)s)
-ON CONFLICT (channel_id) DO UPDATE SET secret = digest_channel_secret.secret || excluded.secret
+ON CONFLICT (channel_id) DO UPDATE
+SET secret = (digest_channel_secret.secret - %(removed)s::text[]) || excluded.secret
 
 -- name: update_digest_channel
 -- A person changes a channel, which is then looked at anew: a wait or refusal was another set-up's. With another filter
 -- events from now on count, and findings that are so, whenever they became so. Guard: `wait_for_events` was asked in this
 -- transaction, so that each event is received either before, and found by the filter as it was, or after.
 UPDATE digest_channel
-SET config = config || %(config)s, kinds = %(kinds)s, min_severity = %(min_severity)s,
+SET config = (config - %(removed)s::text[]) || %(config)s, kinds = %(kinds)s, min_severity = %(min_severity)s,
     retry_base_delay_ms = %(retry_base_delay_ms)s, max_delivery_attempts = %(max_delivery_attempts)s,
     retention_days = %(retention_days)s, wait_until = NULL, not_configured = NULL, not_configured_at = NULL,
     events_from = CASE WHEN (kinds, min_severity) IS DISTINCT FROM (%(kinds)s::text[], %(min_severity)s)
@@ -36,6 +37,13 @@ RETURNING id
 -- A person removes or changes it: dispatch leaves it alone meanwhile.
 SELECT id FROM digest_channel WHERE id = %(id)s FOR UPDATE
 
+-- name: count_channel_losses
+-- What goes with a channel: its notifications, those not told yet, those given up, its messages.
+SELECT count(*)::int, count(*) FILTER (WHERE n.final_at IS NULL)::int,
+       count(*) FILTER (WHERE n.status = 'dead_lettered')::int,
+       (SELECT count(*)::int FROM digest WHERE channel_id = %(id)s)
+FROM notification n WHERE n.channel_id = %(id)s
+
 -- name: remove_notifications_of_channel
 -- A channel is removed: its notifications, in chunks.
 DELETE FROM notification WHERE id = ANY (
@@ -52,11 +60,11 @@ DELETE FROM digest_channel WHERE id = %(id)s RETURNING id
 
 -- name: select_digest_channels
 -- Channels as people see them, one of a name or all, with what waits for them: found and not told yet, the earliest
--- moment of it, in backoff, dead letters.
+-- moment of it, in backoff, dead letters and since when the first of them.
 SELECT c.id, c.tenant_id, t.name, c.name, c.type, c.config, c.kinds, c.min_severity, c.tells_existing, c.enabled,
        c.retry_base_delay_ms, c.max_delivery_attempts, c.retention_days, c.created_at, c.last_sent_at, c.wait_until,
        c.not_configured, c.not_configured_at, w.waiting, w.retrying, greatest(w.next_at, c.wait_until),
-       (SELECT count(*) FROM notification n WHERE n.channel_id = c.id AND n.status = 'dead_lettered')::int
+       d.dead_lettered, d.since
 FROM digest_channel c
 JOIN tenant t ON t.id = c.tenant_id
 CROSS JOIN LATERAL (
@@ -64,6 +72,10 @@ CROSS JOIN LATERAL (
            min(n.next_attempt_at) AS next_at
     FROM notification n WHERE n.channel_id = c.id AND n.final_at IS NULL
 ) AS w
+CROSS JOIN LATERAL (
+    SELECT count(*)::int AS dead_lettered, min(n.final_at) AS since
+    FROM notification n WHERE n.channel_id = c.id AND n.status = 'dead_lettered'
+) AS d
 WHERE %(name)s::text IS NULL OR c.name = %(name)s
 ORDER BY c.name
 

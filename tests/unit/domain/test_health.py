@@ -58,7 +58,7 @@ def worker(**more: Any) -> dict[str, Any]:
 
 def digest_channel(**more: Any) -> dict[str, Any]:
     row = {"name": "ops", "enabled": True, "waiting": 3, "not_configured": None, "not_configured_at": None}
-    return {**row, **more}
+    return {**row, "dead_lettered": 0, "dead_since": None, **more}
 
 
 def retention(**more: Any) -> dict[str, Any]:
@@ -348,6 +348,14 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         with_digests(channels=[digest_channel(), digest_channel(enabled=False, not_configured="x")]),
     ),
     (
+        "DigestDeadLetters",
+        with_digests(channels=[
+            digest_channel(dead_lettered=3, dead_since=ago(hours=2)), digest_channel(name="audit", dead_lettered=1),
+        ]),
+        "4 notifications of digests are dead-lettered (ops, audit): nobody is told unless somebody requeues.",
+        with_digests(channels=[digest_channel(), digest_channel(enabled=False, dead_lettered=1)]),
+    ),
+    (
         "RetentionLate",
         with_digests(retention=retention(ended_at=None, error="interrupted: OperationalError")),
         "Retention has not come to its end for 1 day (interrupted: OperationalError)",
@@ -369,6 +377,13 @@ def test_a_rule_speaks_by_its_fact_and_is_silent_on_the_other_side(
     assert len(said) == 1
     assert words in said[0]
     assert [warning for warning in judged(right) if warning.rule == rule] == []
+
+
+def test_dead_letters_of_digests_are_told_since_the_first_of_them_and_of_many_channels_the_first_are_named() -> None:
+    rows = [digest_channel(name=f"c{n}", dead_lettered=1, dead_since=ago(hours=n)) for n in range(1, 6)]
+    [warning] = judged(with_digests(channels=rows))
+    assert (warning.since, warning.panel) == (ago(hours=5), "dead_letters")
+    assert "(c1, c2, c3 and 2 more)" in warning.text
 
 
 def test_every_rule_has_a_case() -> None:
