@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from shared.ledger.digest_channels import DigestChannel
 
 _TYPES = ("webhook", "ntfy", "gotify", "slack", "teams", "email")
+#: What a channel may lose again, as options of `edit --unset`, and in words.
+_REMOVABLE = {"auth-header": "an auth header", "token": "a token", "from": "a sender of its own"}
 _name = click.argument("name", metavar="NAME")
 
 
@@ -121,8 +123,10 @@ def show(name: str) -> None:
 @own_settings
 @click.option("--all-kinds", is_flag=True, help="Hear of every kind again.")
 @click.option(
-    "--unset", multiple=True, type=click.Choice(["retry-base-delay-ms", "max-attempts", "retention-days"]),
-    help="Follow the installation's setting again.",
+    "--unset", multiple=True,
+    type=click.Choice(["retry-base-delay-ms", "max-attempts", "retention-days", *_REMOVABLE]),
+    help="Follow the installation's setting again; without its auth header or token it is called without one from then"
+    " on, without its sender the tenant's is taken.",
 )  # fmt: skip
 @as_operator
 def edit(name: str, all_kinds: bool, unset: tuple[str, ...], **given: Any) -> None:  # noqa: FBT001  # as above
@@ -138,10 +142,12 @@ def edit(name: str, all_kinds: bool, unset: tuple[str, ...], **given: Any) -> No
             "max_attempts": given["max_attempts"] or found.max_delivery_attempts,
             "retention_days": given["retention_days"] or found.retention_days,
         }
-        kept |= {option.replace("-", "_"): None for option in unset}
-        setup, wishes = asked_of(found.type, {**given, **kept}, partial=True)
+        kept |= {option.replace("-", "_"): None for option in unset if option not in _REMOVABLE}
+        lost = {option.replace("-", "_") for option in unset if option in _REMOVABLE}
+        setup, wishes = asked_of(found.type, {**given, **kept}, partial=True, unset=lost)
         digest_setup.change(connection, found, setup=setup, wishes=wishes, operator=given["operator"])
-    say(f"Changed {name}.", err=True)
+    lost_words = " and ".join(map(_words_of, setup.removed))
+    say(f"Changed {name}.{f' From now on it goes without {lost_words}.' if lost_words else ''}", err=True)
 
 
 @channel.command("enable")
@@ -162,18 +168,26 @@ def disable(name: str, operator: str) -> None:
 
 @channel.command("remove")
 @_name
+@click.option("--reason", metavar="TEXT", help="Why; kept in the audit.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @as_operator
-def remove(name: str, yes: bool, operator: str) -> None:  # noqa: FBT001  # as above
+def remove(name: str, reason: str | None, yes: bool, operator: str) -> None:  # noqa: FBT001  # as above
     """Remove a channel with its history. What waits for it is not told."""
-    from shared.ledger import digest_setup
+    from shared.ledger import digest_channels, digest_setup
 
     with ledger_transaction() as connection:
         found = found_channel(connection, name)
-    if not yes and not click.confirm(f"Remove {name}, its history, and {found.waiting:,} that wait to be told?"):
+        lost = digest_channels.losses(connection, found.id)
+    say(
+        f"{cell(name)} has a history of {lost.notifications:,} notifications and {lost.messages:,} messages;"
+        f" {lost.waiting:,} wait to be told, {lost.dead_lettered:,} are dead letters.",
+        err=True,
+    )
+    if not yes and not click.confirm(f"Remove {name} with all of it?"):
         raise CommandError("nothing was done")
     with ledger_transaction() as connection:
-        digest_setup.remove(connection, found, operator=operator)
+        if not digest_setup.remove(connection, found, operator=operator, reason=reason):
+            raise CommandError(f"there is no digest channel named {name} any more: somebody else removed it")
     say(f"Removed {name}.", err=True)
 
 
@@ -209,6 +223,10 @@ def _state(found: "DigestChannel") -> str:
     if found.wait_until is not None and found.next_at == found.wait_until:
         return "told us to wait"
     return "backing off" if found.retrying else "ready"
+
+
+def _words_of(removed: str) -> str:
+    return _REMOVABLE[removed.replace("_", "-")]
 
 
 def _own(value: int | None, unit: str = "") -> str:

@@ -1,7 +1,7 @@
 """What a digest channel is given on the command line, and what that makes of it."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
@@ -64,9 +64,14 @@ def own_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def asked_of(
-    type_name: str, given: dict[str, Any], *, name: str | None = None, partial: bool = False
+    type_name: str,
+    given: dict[str, Any],
+    *,
+    name: str | None = None,
+    partial: bool = False,
+    unset: Collection[str] = (),
 ) -> "tuple[Setup, Wishes]":
-    """Check what a channel of a type was given; `partial` where only what changes of it is."""
+    """Check what a channel of a type was given; `partial` where only what changes of it is, `unset` what it loses."""
     from shared.domain.digests import ChannelType
     from shared.domain.endpoints import host_list
     from shared.ledger import digest_setup
@@ -79,6 +84,7 @@ def asked_of(
         private=host_list(settings.digest_private_hosts),
         name=name,
         partial=partial,
+        unset=unset,
     )
 
 

@@ -11,6 +11,7 @@ from flask import Response, request, url_for
 
 from admin.extensions import services
 from admin.monitoring.access import reads
+from admin.monitoring.bad_filter import know_only
 from admin.monitoring.csv_export import Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import add_page
@@ -121,6 +122,7 @@ def _cells(entry: AuditEntry) -> tuple[Cell, ...]:
 
 
 def _asked(args: Mapping[str, str]) -> Asked:
+    know_only("operator", "account", "action", "from", "to", "before")
     first, last = _day(args.get("from", "")), _day(args.get("to", ""))
     faults = [
         f"{name} is not a day: write it as 2026-03-28"

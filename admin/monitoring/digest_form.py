@@ -5,7 +5,7 @@ The command and the form have one set of rules (`shared.ledger.digest_setup.read
 are taken from the form and never put into one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -83,7 +83,7 @@ def change_channel(name: str) -> AnyResponse:
     channel = _channel(name)
     type_ = ChannelType(channel.type)
     try:
-        setup, wishes = _read(type_, _given(request.form), partial=True)
+        setup, wishes = _read(type_, _given(request.form), partial=True, unset=request.form.getlist("unset"))
     except ChannelError as error:
         return _refused(_Form(type_, _shown(request.form), error.faults), channel=channel)
     with services().ledger.transaction() as connection:
@@ -121,7 +121,12 @@ def _add(type_: ChannelType, name: str, given: dict[str, object]) -> int | None:
 
 
 def _read(
-    type_: ChannelType, given: dict[str, object], *, name: str | None = None, partial: bool = False
+    type_: ChannelType,
+    given: dict[str, object],
+    *,
+    name: str | None = None,
+    partial: bool = False,
+    unset: Collection[str] = (),
 ) -> tuple[Setup, Wishes]:
     settings = services().settings
     return digest_setup.read(
@@ -131,6 +136,7 @@ def _read(
         private=host_list(settings.digest_private_hosts),
         name=name,
         partial=partial,
+        unset=unset,
     )
 
 
@@ -173,6 +179,7 @@ def _answer(form: _Form | None, *, channel: DigestChannel | None = None) -> str:
         sender=mask_text(channel.config.get("from", "")) if channel else "",
         fields=() if form is None else (*NEEDED[form.type], *OPTIONAL.get(form.type, ())),
         needed=() if form is None or channel else NEEDED[form.type],
+        removable=OPTIONAL.get(form.type, ()) if form and channel else (),
         types=list(ChannelType),
         severities=list(Severity),
         tenants=sorted(names),

@@ -12,6 +12,7 @@ from werkzeug.datastructures import MultiDict
 
 from admin.extensions import services
 from admin.monitoring.access import reads
+from admin.monitoring.bad_filter import know_only, wrong_filter
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import add_page
@@ -44,7 +45,7 @@ add_page("digest_history", tab="Overview")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The filter as the address has it; a state or a message that is none is left out."""
+    """The filter as the address has it."""
 
     channel: str = ""
     kind: str = ""
@@ -169,10 +170,18 @@ def _cells(one: Told) -> tuple[Cell, ...]:
 
 
 def _asked() -> Asked:
+    know_only("channel", "kind", "tenant", "status", "finding", "batch", "before")
     words = {name: _clean(request.args.get(name, "")) for name in ("channel", "kind", "tenant", "finding")}
     status = request.args.get("status", "")
-    known = NotificationStatus(status) if status in list(NotificationStatus) else None
-    return Asked(**words, status=known, batch=request.args.get("batch", type=UUID))
+    if status and status not in list(NotificationStatus):
+        raise wrong_filter("status", f"is one of {', '.join(NotificationStatus)}")
+    batch = request.args.get("batch", "")
+    try:
+        return Asked(
+            **words, status=NotificationStatus(status) if status else None, batch=UUID(batch) if batch else None
+        )
+    except ValueError:
+        raise wrong_filter("batch", "is the id of a message") from None
 
 
 def _clean(given: str) -> str:
@@ -180,5 +189,9 @@ def _clean(given: str) -> str:
 
 
 def _before() -> int:
-    found = request.args.get("before", default=NEWEST, type=int)
-    return min(max(found, 0), NEWEST)
+    text = request.args.get("before")
+    if not text:
+        return NEWEST
+    if not _DIGITS.fullmatch(text):
+        raise wrong_filter("before", "comes from the page before this one")
+    return min(int(text), NEWEST)

@@ -19,7 +19,8 @@ from shared.ledger.digest_channels import DigestChannel
 from shared.ledger.digest_runs import DigestRun
 
 _MESSAGES = 10
-ACTIONS = ("test", "enable", "disable")
+ACTIONS = ("test", "enable", "disable", "remove")
+_DANGEROUS = ("disable", "remove")
 NO_WORKER_TOLD = "Redis does not answer: no worker can be told."
 #: Word and shape of each state of a message.
 MESSAGE_STATES = {
@@ -83,8 +84,13 @@ def digest_page() -> str:
 @acts
 def ask_channel(name: str, action: str) -> str:
     """Say what an action on a channel will do, and ask."""
-    channel = _channel(name, action)
-    return page("digests", "monitoring/digest_ask.html", channel=channel, action=action, longest_reason=LONGEST)
+    channel, lost = _channel(name, action), None
+    if action == "remove":
+        with services().reading.transaction() as connection:
+            lost = digest_channels.losses(connection, channel.id)
+    return page(
+        "digests", "monitoring/digest_ask.html", channel=channel, action=action, lost=lost, longest_reason=LONGEST
+    )
 
 
 @pages.post("/digests/channels/<name>/<action>")
@@ -95,12 +101,15 @@ def act_on_channel(name: str, action: str) -> AnyResponse:
     if action == "test":
         return _ask_worker(channel)
     reason = given_reason() or None
-    if action == "disable" and not reason:
+    if action in _DANGEROUS and not reason:
         flash("Say why: the audit keeps it.", "error")
         return redirect(request.path, code=HTTPStatus.SEE_OTHER)
     with services().ledger.transaction() as connection:
-        on = action == "enable"
-        done = digest_setup.switch(connection, channel, on=on, operator=operator(), reason=reason)
+        if action == "remove":
+            done = digest_setup.remove(connection, channel, operator=operator(), reason=reason)
+        else:
+            on = action == "enable"
+            done = digest_setup.switch(connection, channel, on=on, operator=operator(), reason=reason)
     said = f"{action}d" if done else f"was {action}d already"
     flash(f"{channel.name}: {said}.")
     outdate()

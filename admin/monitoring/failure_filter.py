@@ -2,12 +2,11 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
 from uuid import UUID
 
 from werkzeug.datastructures import MultiDict
 
-from admin.errors import ProblemError
+from admin.monitoring.bad_filter import wrong_filter
 from shared.domain.ids import IdError, delivery_id, parse_delivery_id, parse_send_id
 from shared.domain.requeue import REQUEUEABLE, USUAL, FailureFilter
 from shared.domain.states import Channel
@@ -35,7 +34,7 @@ def read_filter(args: MultiDict[str, str]) -> FailureFilter:
     """
     status = args.get("status") or "final"  # a form says nothing where nothing was chosen
     if status not in STATUSES:
-        raise _wrong("status", f"is one of {', '.join(STATUSES)}")
+        raise wrong_filter("status", f"is one of {', '.join(STATUSES)}")
     ids = _ids(args.getlist("id"))
     return FailureFilter(
         ids=ids,
@@ -87,7 +86,7 @@ def read_moment(args: MultiDict[str, str], name: str) -> datetime | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise _wrong(name, f"is a time such as 2026-05-01T10:00:00+00:00, or one of {', '.join(AGES)}")
+        raise wrong_filter(name, f"is a time such as 2026-05-01T10:00:00+00:00, or one of {', '.join(AGES)}")
     return moment
 
 
@@ -106,7 +105,7 @@ def read_cursor(text: str | None) -> tuple[datetime, UUID, int] | None:
             raise ValueError(moment)  # noqa: TRY301  # told like everything that is no cursor
         return (at, *parse_delivery_id(last))
     except (ValueError, IdError):
-        raise _wrong("before", "comes from the page before this one") from None
+        raise wrong_filter("before", "comes from the page before this one") from None
 
 
 def cursor(at: datetime, send_id: UUID, row_no: int) -> str:
@@ -114,16 +113,12 @@ def cursor(at: datetime, send_id: UUID, row_no: int) -> str:
     return f"{at.isoformat()}~{delivery_id(send_id, row_no)}"
 
 
-def _wrong(name: str, what: str) -> ProblemError:
-    return ProblemError(HTTPStatus.BAD_REQUEST, "bad-filter", f"The filter does not say what is meant: {name} {what}.")
-
-
 def _matching(args: MultiDict[str, str], name: str, pattern: re.Pattern[str], what: str) -> str | None:
     text = args.get(name)
     if not text:
         return None
     if not pattern.fullmatch(text):
-        raise _wrong(name, what)
+        raise wrong_filter(name, what)
     return text
 
 
@@ -133,7 +128,7 @@ def _channel(text: str | None) -> Channel | None:
     try:
         return Channel(text)
     except ValueError:
-        raise _wrong("channel", "is email or sms") from None
+        raise wrong_filter("channel", "is email or sms") from None
 
 
 def _send(text: str | None) -> UUID | None:
@@ -142,28 +137,28 @@ def _send(text: str | None) -> UUID | None:
     try:
         return parse_send_id(text)
     except IdError:
-        raise _wrong("send", "is the id of a send") from None
+        raise wrong_filter("send", "is the id of a send") from None
 
 
 def _operation(text: str | None) -> UUID | None:
     try:
         return UUID(text) if text else None
     except ValueError:
-        raise _wrong("operation", "is the id of an operation") from None
+        raise wrong_filter("operation", "is the id of an operation") from None
 
 
 def _ids(texts: list[str]) -> tuple[tuple[UUID, int], ...]:
     if len(texts) > _MOST_IDS:
-        raise _wrong("id", f"is given at most {_MOST_IDS:,} times; use the filter for more")
+        raise wrong_filter("id", f"is given at most {_MOST_IDS:,} times; use the filter for more")
     try:
         return tuple(dict.fromkeys(parse_delivery_id(text) for text in texts))
     except IdError:
-        raise _wrong("id", "is the id of a delivery: the send's id, a dot and a number") from None
+        raise wrong_filter("id", "is the id of a delivery: the send's id, a dot and a number") from None
 
 
 def _first(text: str | None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= _MOST_IDS):
-        raise _wrong("first", f"is a number up to {_MOST_IDS:,}")
+        raise wrong_filter("first", f"is a number up to {_MOST_IDS:,}")
     return int(text)

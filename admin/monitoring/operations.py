@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import services
 from admin.monitoring.access import acts, operator, reads
+from admin.monitoring.bad_filter import know_only, wrong_filter
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
 from admin.monitoring.reason import given_reason
@@ -114,7 +115,11 @@ add_page("operations", tab="Failures")
 @reads
 def operation_list() -> str:
     """Operations, newest first, page by page."""
-    before = request.args.get("before", type=UUID)
+    know_only("before")
+    try:
+        before = UUID(request.args["before"]) if request.args.get("before") else None
+    except ValueError:
+        raise wrong_filter("before", "comes from the page before this one") from None
     with services().reading.transaction() as connection:
         found = operations.newest(connection, limit=PAGE_SIZE + 1, before=before)
     return page(

@@ -9,6 +9,7 @@ from flask import Response, g, request
 from admin.errors import ProblemError
 from admin.extensions import services
 from admin.monitoring.access import reads
+from admin.monitoring.bad_filter import know_only, wrong_filter
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.frame import page, pages
 from admin.monitoring.looks import STATUS_KINDS
@@ -60,7 +61,11 @@ add_page(
 @reads
 def send_list() -> str:
     """Sends of all tenants, newest first; `status=open` for those that are not over."""
-    only_open = request.args.get("status") == "open"
+    know_only("status", "before")
+    status = request.args.get("status")
+    if status not in {None, "", "open"}:
+        raise wrong_filter("status", "is open, or nothing for all sends")
+    only_open = status == "open"
     text = request.args.get("before")
     before = _id(text) if text else sends.NEWEST
     with services().reading.transaction() as connection:
@@ -142,8 +147,10 @@ def _unknown() -> ProblemError:
 
 
 def _filter(args: Mapping[str, str]) -> str:
-    wanted = args.get("show", "all")
-    return wanted if wanted in STATUSES else "all"
+    wanted = args.get("show") or "all"
+    if wanted not in STATUSES:
+        raise wrong_filter("show", f"is one of {', '.join(STATUSES)}")
+    return wanted
 
 
 def _after() -> int:

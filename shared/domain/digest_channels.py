@@ -53,10 +53,11 @@ class ChannelError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """`config` may be shown to operators (addresses masked), `secret` to nobody."""
+    """`config` may be shown to operators (addresses masked), `secret` to nobody; `removed` is what it has no more."""
 
     config: dict[str, Any]
     secret: dict[str, str] = field(default_factory=dict, repr=False)
+    removed: tuple[str, ...] = ()
 
 
 def read_setup(
@@ -66,9 +67,11 @@ def read_setup(
     plain_http: Collection[str],
     private: Collection[str],
     partial: bool = False,
+    unset: Collection[str] = (),
 ) -> Setup:
     """
     Check what a channel of a type was given: texts by name, `to` a list of them; `partial` where only what changes is.
+    `unset` are those of its OPTIONAL that it is to have no more.
 
     Raises: ChannelError with every fault; no secret is in its text.
     """
@@ -77,6 +80,8 @@ def read_setup(
         name: f"a {type_.value} channel has none; it has {', '.join(known)}" for name in given if name not in known
     }
     faults |= {name: f"is needed for a {type_.value} channel" for name in needed if not (partial or given.get(name))}
+    faults |= {name: "cannot be removed" for name in unset if name not in OPTIONAL.get(type_, ())}
+    faults |= {name: "is given and removed at once; do one of the two" for name in unset if given.get(name)}
     config: dict[str, Any] = {}
     secret: dict[str, str] = {}
     for name in known:
@@ -90,7 +95,7 @@ def read_setup(
         faults["url"] = "must end with the topic, as https://ntfy.sh/my-topic"
     if faults:
         raise ChannelError(faults)
-    return Setup(config, secret)
+    return Setup(config, secret, tuple(sorted(set(unset))))
 
 
 def check_name(name: str) -> None:

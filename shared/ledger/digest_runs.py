@@ -23,7 +23,10 @@ _SILENT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class DigestRun:
-    """A run; `result` is set at its end. `begun_s`: seconds since a worker took it up, 0 where none has."""
+    """
+    A run; `result` is set at its end. `begun_s`: seconds since a worker took it up, 0 where none has. `channel` is the
+    name of that which it tests, None where all are told.
+    """
 
     id: UUID
     asked_by: str
@@ -33,6 +36,7 @@ class DigestRun:
     worker: str | None
     result: dict[str, Any] | None
     begun_s: float
+    channel: str | None
 
     def is_broken_off(self, *, longest_call_s: float) -> bool:
         """Whether its worker must have gone: it said nothing in the time of the longest call and a minute more."""

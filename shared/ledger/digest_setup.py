@@ -32,10 +32,11 @@ def read(
     private: Collection[str],
     name: str | None = None,
     partial: bool = False,
+    unset: Collection[str] = (),
 ) -> tuple[Setup, Wishes]:
     """
     Check all that a person gave for a channel, by field; with a `name` that, too. `partial`: what it is stays as it was
-    where nothing is given, its filter and settings do not.
+    where nothing is given, its filter and settings do not. `unset`: what of what it is it is to have no more.
 
     Raises: ChannelError with every fault.
     """
@@ -45,7 +46,7 @@ def read(
             check_name(name)
     with _noting(faults):
         what = {field: given.get(field) for field in _WHAT_IT_IS if given.get(field)}
-        setup = read_setup(type_, what, plain_http=plain_http, private=private, partial=partial)
+        setup = read_setup(type_, what, plain_http=plain_http, private=private, partial=partial, unset=unset)
     with _noting(faults):
         kinds, min_severity = read_filter(given.get("kinds") or (), given.get("min_severity") or Severity.INFO)
     with _noting(faults):
@@ -111,7 +112,8 @@ def change(connection: Connection, channel: DigestChannel, *, setup: Setup, wish
     notifications.detect(connection, channel.id)
     digest_channels.update(connection, channel.id, setup=setup, wishes=wishes)
     changed = {name: value for name, value in asdict(wishes).items() if value != getattr(channel, name)}
-    said = ", ".join([*setup.config, *(f"new {name}" for name in setup.secret), *changed]) or "nothing new"
+    secrets = [*(f"new {name}" for name in setup.secret), *(f"no {name}" for name in setup.removed)]
+    said = ", ".join([*setup.config, *secrets, *changed]) or "nothing new"
     _note(connection, "edit channel", channel.name, operator, said, detail={**setup.config, **changed})
 
 
@@ -125,10 +127,14 @@ def switch(
     return True
 
 
-def remove(connection: Connection, channel: DigestChannel, *, operator: str) -> None:
-    """Remove a channel with its history."""
-    digest_channels.remove(connection, channel.id)
-    _note(connection, "remove channel", channel.name, operator, "removed", count=channel.waiting)
+def remove(connection: Connection, channel: DigestChannel, *, operator: str, reason: str | None = None) -> bool:
+    """Remove a channel with its history, inside a transaction; False where somebody else did."""
+    lost = digest_channels.losses(connection, channel.id)
+    if not digest_channels.remove(connection, channel.id):
+        return False
+    said = f"removed with {lost.notifications:,} notifications and {lost.messages:,} messages"
+    _note(connection, "remove channel", channel.name, operator, said, count=lost.waiting, reason=reason)
+    return True
 
 
 def ask_run(connection: Connection, *, operator: str, channel: DigestChannel | None = None) -> UUID:

@@ -23,13 +23,15 @@ INSERT INTO digest_run (id, asked_by, started_at, worker) VALUES (%(id)s, 'clock
 UPDATE digest_run SET ended_at = now(), result = %(result)s WHERE id = %(id)s AND ended_at IS NULL
 
 -- name: select_digest_run
--- How far one is.
-SELECT id, asked_by, asked_at, started_at, ended_at, worker, result,
-       coalesce(extract(epoch FROM now() - started_at), 0)::float8 FROM digest_run WHERE id = %(id)s
+-- How far one is, and the channel that it tests.
+SELECT r.id, r.asked_by, r.asked_at, r.started_at, r.ended_at, r.worker, r.result,
+       coalesce(extract(epoch FROM now() - r.started_at), 0)::float8, c.name
+FROM digest_run r LEFT JOIN digest_channel c ON c.id = r.channel_id
+WHERE r.id = %(id)s
 
 -- name: select_last_digest_run
 -- The last dispatch that came to its end.
 SELECT id, asked_by, asked_at, started_at, ended_at, worker, result,
-       coalesce(extract(epoch FROM now() - started_at), 0)::float8
+       coalesce(extract(epoch FROM now() - started_at), 0)::float8, NULL
 FROM digest_run WHERE channel_id IS NULL AND started_at IS NOT NULL AND ended_at IS NOT NULL
 ORDER BY asked_at DESC LIMIT 1

@@ -62,10 +62,14 @@ def test_a_channel_is_set_up_tried_used_and_removed(installation: Installation, 
         assert installation.tidings("digest", "run").output == "Nothing is due.\n"
         installation.tidings("digest", "channel", "enable", "ops")
         assert installation.tidings("digest", "run").output == "1 newly found, 1 told, 1 messages taken\n"
-        assert installation.tidings("digest", "channel", "remove", "ops", "--yes").exit_code == 0
+        removed = installation.tidings("digest", "channel", "remove", "ops", "--yes", "--reason", "moved")
+        assert removed.exit_code == 0
+        assert "4 notifications and 2 messages; 0 wait to be told, 0 are dead letters." in removed.output
         assert installation.tidings("digest", "channel", "show", "ops").exit_code == 1
     with ledger.autocommit() as connection:
-        done = [entry.action for entry in audit.newest(connection, limit=10)]
+        entries = audit.newest(connection, limit=10)
+    assert entries[0].reason == "moved"
+    done = [entry.action for entry in entries]
     runs_and_tests = {"run digests", "test channel"}
     assert [one for one in done if one not in runs_and_tests] == [
         "remove channel",
@@ -156,6 +160,22 @@ def test_a_change_tells_what_came_before_by_the_filter_as_it_was(installation: I
         assert re.search(r"kinds +all\n", installation.tidings("digest", "channel", "show", "ops").output)
 
 
+def test_an_auth_header_is_removed_by_name(installation: Installation) -> None:
+    with scripted_http() as server:
+        server.always("/hook", answer(200))
+        add(installation, server, "--auth-header", "Authorization: Bearer secret-part")
+        installation.work()
+        edit = ("digest", "channel", "edit", "ops", "--unset", "auth-header")
+        refused = installation.tidings(*edit, "--auth-header", "Authorization: Bearer other-part")
+        assert "--auth-header is given and removed at once" in refused.output
+        assert "--token cannot be removed" in installation.tidings(*edit, "--unset", "token").output
+        for times in range(2):
+            assert installation.tidings("digest", "channel", "test", "ops").exit_code == 0
+            if times == 0:
+                assert "From now on it goes without an auth header." in installation.tidings(*edit).output
+        assert ["authorization" in request.headers for request in server.posts("/hook")] == [True, False]
+
+
 def test_an_email_digest_is_a_send(installation: Installation, ledger: Ledger) -> None:
     done = installation.tidings(
         "digest", "channel", "add", "mail", "--tenant", "demo", "--type", "email", "--to", "-",
@@ -188,4 +208,4 @@ def test_what_no_worker_could_be_told_of_is_over(installation: Installation, led
 def test_without_a_worker_the_command_says_so(installation: Installation) -> None:
     done = installation.tidings("digest", "run", "--wait", "1")
     assert done.exit_code == 1
-    assert "is `worker_ops` running?" in done.output
+    assert "start `worker_ops`, or resume the queue ops" in done.output

@@ -410,7 +410,7 @@ def test_operations_are_listed_page_by_page_each_once(browser: Browser, ledger: 
         older = re.search(r'rel="next" href="([^"]+)"', page)
         path = older[1] if older else None
     assert seen == ids
-    assert browser.get(f"{POST}?before=nonsense").status_code == 200
+    assert browser.get(f"{POST}?before=nonsense").status_code == 400
 
 
 def test_an_operation_nobody_planned_is_not_found(browser: Browser) -> None:

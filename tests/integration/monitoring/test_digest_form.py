@@ -152,6 +152,33 @@ def test_a_name_is_taken_once_and_a_refused_change_changes_nothing(browser: Brow
     assert found(ledger) == before
 
 
+def test_what_a_channel_may_go_without_is_removed_by_a_tick_that_says_what_it_does(
+    browser: Browser, server: ScriptedHttp, worker: InProcess, ledger: Ledger
+) -> None:
+    given = {
+        "name": "ops", "tenant": "acme", "url": f"{server.url}/hook", "signing_secret": SECRET,
+        "auth_header": "Authorization: Bearer secret-part",
+    }  # fmt: skip
+    browser.post(f"{NEW}?type=webhook", given)
+    assert "Remove the header: messages are sent without one from then on" in text_of(browser.get(EDIT))
+    both = browser.post(EDIT, {"unset": "auth_header", "auth_header": "Authorization: Bearer other-part"})
+    assert both.status_code == 422
+    assert "given and removed at once" in text_of(both)
+    for name in ("url", "signing_secret", "nonsense"):
+        assert browser.post(EDIT, {"unset": name}).status_code == 422
+    for changed in ({"min_severity": "low"}, {"unset": "auth_header"}):
+        browser.post(EDIT, changed)
+        browser.post(f"{PATH}/channels/ops/test")
+        worker.work_off(QueueName.OPS)
+    kept, gone = server.posts("/hook")
+    assert kept.headers["authorization"] == "Bearer secret-part"
+    assert "authorization" not in gone.headers
+    assert gone.headers["webhook-signature"]
+    with ledger.autocommit() as connection:
+        results = [entry.result for entry in audit.newest(connection, limit=10) if entry.action == "edit channel"]
+    assert results == ["no auth_header, min_severity", "min_severity"]
+
+
 def test_addresses_of_people_are_shown_masked(browser: Browser, ledger: Ledger) -> None:
     given = {
         "name": "ops", "tenant": "acme", "to": "ada.lovelace@example.com\n\nbob@example.org",

@@ -105,8 +105,24 @@ def test_filters_leave_what_fits(browser: Browser, told: int, ledger: Ledger) ->
     assert subjects("channel=other") == 0
     assert subjects("tenant=globex") == 0
     assert subjects("tenant=acme&status=sent") == 1
-    assert subjects("status=nonsense&before=junk&batch=junk") == 3
     assert subjects("channel=%00ops") == 3
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("status=nonsense", "status is one of pending, retrying, sent"),
+        ("state=dead_lettered", "state is none of channel, kind"),
+        ("batch=junk", "batch is the id of a message"),
+        ("before=junk", "before comes from the page before"),
+    ],
+)
+def test_a_filter_that_says_nothing_is_told(browser: Browser, told: int, query: str, said: str) -> None:
+    paths = [HISTORY] if query == "before=junk" else [HISTORY, f"{HISTORY}.csv"]
+    for path in paths:
+        answer = browser.get(f"{path}?{query}")
+        assert answer.status_code == 400
+        assert said in text_of(answer)
 
 
 def test_the_history_is_read_page_by_page_without_gaps(browser: Browser, told: int, ledger: Ledger) -> None:
@@ -239,6 +255,47 @@ def test_a_channel_is_switched_off_for_a_reason_and_on(browser: Browser, told: i
     assert "bob@" not in disabled.reason
 
 
+def test_a_channel_is_removed_after_it_was_shown_what_goes_with_it(browser: Browser, told: int, ledger: Ledger) -> None:
+    post(ledger, "waits")
+    with ledger.transaction() as connection:
+        notifications.detect(connection, told)
+    path = f"{PATH}/channels/ops/remove"
+    edit = browser.get(f"{PATH}/channels/ops/edit").text
+    assert f'href="{path}"' in edit
+    shown = text_of(browser.get(path))
+    for said in ("Not told yet 1", "Dead letters 2", "4 notifications in all, 2 messages"):
+        assert said in shown
+    assert "Say why" in text_of(browser.post(path, {}, follow=True))
+    assert scalar(ledger, "SELECT count(*) FROM notification") == 4
+    assert "ops: removed" in text_of(browser.post(path, {"reason": "the team is gone"}, follow=True))
+    for table in ("digest_channel", "digest_channel_secret", "notification", "digest"):
+        assert scalar(ledger, f"SELECT count(*) FROM {table}") == 0
+    with ledger.autocommit() as connection:
+        (entry,) = audit.newest(connection, limit=1)
+    assert (entry.action, entry.target, entry.count) == ("remove channel", "digest channel ops", 1)
+    assert (entry.reason, entry.operator) == ("the team is gone", "kim")
+    assert entry.result == "removed with 4 notifications and 2 messages"
+    assert browser.post(path, {"reason": "again"}).status_code == 404
+
+
+def test_dead_letters_are_a_warning_that_leads_to_them_until_they_are_requeued(
+    make_app: MakeApp, told: int, ledger: Ledger
+) -> None:
+    browser = Browser(make_app())
+    page = browser.get(PATH)
+    assert "2 notifications of digests are dead-lettered (ops): nobody is told unless somebody requeues." in text_of(
+        page
+    )
+    look = re.search(r'href="([^"]+)" aria-label="Look: 2 notifications of digests', page.text)
+    assert look is not None
+    assert look[1] == f"{HISTORY}?status=dead_lettered"
+    assert "about b" in browser.get(look[1]).text
+    confirm(browser, REQUEUE)
+    let_begin(ledger)
+    finish(ledger)
+    assert "notifications of digests" not in text_of(Browser(make_app()).get(PATH))
+
+
 def test_a_test_is_asked_of_a_worker_and_its_answer_shown(
     make_app: MakeApp, redis_url: str, told: int, ledger: Ledger
 ) -> None:
@@ -246,7 +303,10 @@ def test_a_test_is_asked_of_a_worker_and_its_answer_shown(
     asked = browser.post(f"{PATH}/channels/ops/test", {})
     assert asked.status_code == 303
     address = asked.headers["Location"]
-    assert "waits for a worker" in browser.get(address).text
+    waiting = text_of(browser.get(address))
+    assert "Test of ops Asked for by kim" in waiting
+    assert "waits for a worker" in waiting
+    assert "if none does, start worker_ops" in waiting
     with ledger.transaction() as connection:
         row = connection.execute("SELECT id FROM digest_run WHERE channel_id IS NOT NULL").fetchone()
         assert row is not None
@@ -316,7 +376,7 @@ def test_who_may_only_read_changes_nothing(app: Flask, told: int, ledger: Ledger
     assert reader.get(PATH).status_code == 200
     assert reader.get(HISTORY).status_code == reader.get(REQUEUE).status_code == 200
     assert reader.post(REQUEUE, {}).status_code == 403
-    for action in ("test", "enable", "disable"):
+    for action in ("test", "enable", "disable", "remove"):
         assert reader.post(f"{PATH}/channels/ops/{action}", {}).status_code == 403
     assert reader.post(f"{PATH}/run", {}).status_code == 403
     assert sorted(statuses(ledger).values()) == ["dead_lettered", "dead_lettered", "sent"]
