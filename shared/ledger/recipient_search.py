@@ -12,13 +12,14 @@ from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 from shared.ledger.sends import NEWEST
 
+_BY_KEY = statement("find_by_key_alone")
 _LOOK = statement("look_for_address")
 _FOUND = statement("select_found_deliveries")
 
 #: A delivery: its send's id and its row number.
 Key = tuple[UUID, int]
 
-#: Deliveries looked at in one statement: some 10 ms.
+#: Deliveries looked at in one statement: some 30 ms.
 CHUNK = 20_000
 _BEFORE_ALL: Key = (NEWEST, 2**31 - 1)
 
@@ -67,7 +68,12 @@ def look(
     before: Key | None = None,
     chunk: int = CHUNK,
 ) -> Looked:
-    """Look through the deliveries before one, the newest first, until `most` are found or the time is over."""
+    """
+    Look through the deliveries before one, the newest first, until `most` are found or the time is over.
+
+    Inside a transaction.
+    """
+    connection.execute(_BY_KEY)
     until = time.monotonic() + seconds
     keys: list[Key] = []
     count, since, last = 0, None, before or _BEFORE_ALL

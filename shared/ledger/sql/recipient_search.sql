@@ -1,6 +1,11 @@
 -- What was sent to one address. Nothing finds deliveries by it: an index would cost each of them something, and a
 -- person asks seldom.
 
+-- name: find_by_key_alone
+-- For the rest of a transaction rows are found by key: of a table that was never analysed the planner would rather sort
+-- all of it for each look.
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)
+
 -- name: look_for_address
 -- A page: some deliveries before a cursor, the newest first. Gives those to the address, and the last one that was
 -- looked at, with when its send was accepted and how many there were.

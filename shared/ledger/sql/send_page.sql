@@ -68,7 +68,8 @@ SELECT at, operator, action, reason, result FROM audit WHERE target = %(target)s
 
 -- name: select_operations_on_send
 -- What operators did to deliveries of this send, among others or alone, and to how many of it. Items are looked up by
--- key, operation by operation, since nothing finds them by their send; so many of each are counted.
+-- key, operation by operation, since nothing finds them by their send (their order sees to it, whatever the planner
+-- believes); so many of each are counted.
 SELECT o.id, o.kind, o.status, o.operator, o.created_at, o.total,
        CASE WHEN o.is_alone THEN o.total ELSE i.total END, CASE WHEN o.is_alone THEN o.done ELSE i.done END
 FROM (
@@ -76,7 +77,8 @@ FROM (
     FROM operation o
     LEFT JOIN LATERAL (
         SELECT 1 AS found FROM operation_item
-        WHERE operation_item.operation_id = o.id AND operation_item.send_id = %(send_id)s LIMIT 1
+        WHERE operation_item.operation_id = o.id AND operation_item.send_id = %(send_id)s
+        ORDER BY row_no LIMIT 1
     ) AS one ON true
     WHERE o.created_at >= (SELECT s.created_at FROM send s WHERE s.id = %(send_id)s)
       AND (one.found = 1 OR o.filter ->> 'send_id' = %(send_id)s::text)
@@ -88,7 +90,7 @@ CROSS JOIN LATERAL (
         SELECT result FROM operation_item
         WHERE operation_item.operation_id = o.id AND operation_item.send_id = %(send_id)s
           AND o.is_alone IS NOT TRUE
-        LIMIT %(most)s
+        ORDER BY row_no LIMIT %(most)s
     ) AS these
 ) AS i
 ORDER BY o.created_at DESC, o.id DESC

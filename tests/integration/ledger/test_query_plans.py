@@ -14,7 +14,7 @@ import pytest
 
 from shared.domain.digests import NotificationStatus
 from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
-from shared.ledger import batches, chains, deliveries, notifications, proofs
+from shared.ledger import batches, chains, deliveries, notifications, proofs, recipient_search, send_page
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection, Ledger
 from tests.integration.ledger.hand import Hand, ended, proved
@@ -29,7 +29,7 @@ TIMES = 14
 
 _PAGES = """
     SELECT sum(heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read)::int FROM pg_statio_user_tables
-    WHERE relname IN ('delivery', 'batch', 'attempt', 'notification')
+    WHERE relname IN ('delivery', 'batch', 'attempt', 'notification', 'operation_item')
 """
 
 
@@ -167,6 +167,37 @@ def test_the_poison_guard_reads_the_faults_of_its_own_time(ledger: Ledger) -> No
         with pages(connection, found):
             assert not chains.pause_poisoned(connection, send.id, signature="s", most=5, reason="r")
     assert found[0] < 100
+
+
+def test_the_operations_of_a_send_are_found_without_reading_the_items_of_all(ledger: Ledger) -> None:
+    send = make_send(ledger)
+    found: list[int] = []
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO operation (id, kind, status, operator, filter, as_of, run_at, total, ended_at)"
+            " SELECT gen_random_uuid(), 'requeue', 'done', 'kim', '{}', now(), now(), 20000, now()"
+            " FROM generate_series(1, 200)"
+        )
+        connection.execute(
+            "INSERT INTO operation_item (operation_id, send_id, row_no, epoch, result)"
+            " SELECT (SELECT id FROM operation LIMIT 1), %s, n, 0, 'done' FROM generate_series(1, 20000) AS n",
+            [send.id],
+        )
+        connection.execute("ANALYZE operation_item")
+        with pages(connection, found):
+            (shown,) = send_page.operations(connection, send.id, limit=20)
+    assert (shown.of_send, shown.is_cut) == (send_page.MOST_COUNTED, True)
+    assert found[0] < MOST_PAGES
+
+
+def test_looking_for_an_address_touches_only_the_pages_it_looks_at(ledger: Ledger, big: MadeSend) -> None:
+    found: list[int] = []
+    with ledger.transaction() as connection:
+        connection.execute("SET LOCAL random_page_cost = 50")  # as if nothing were where its key says
+        with pages(connection, found):
+            looked = recipient_search.look(connection, Channel.EMAIL, "nobody@example.com", most=1, seconds=0)
+    assert looked.count == recipient_search.CHUNK
+    assert found[0] < MOST_PAGES
 
 
 def test_the_history_of_digests_finds_what_is_rare_without_reading_what_is_not(ledger: Ledger) -> None:
