@@ -7,8 +7,9 @@ for SMS. A message first tried longer ago is sent with a new first-sent time: by
 settled as not taken, and the old time would only be refused (412).
 
 An unknown outcome is found out by repeating the message, with its id and its first-sent time, inside the window:
-Azure then answers as it answered first. Later only a delivery report can tell, where reports come in. Reports name a
-tag of the request: `<send id>.<first row>-<last row>`, of rows close together; of requeued ones with `.<epoch>` behind.
+Azure then answers as it answered first. A gateway's 502 or 504 is one too: the backoff of a plain retry would outlast
+the window (ADR-0007). Later only a delivery report can tell, where reports come in. Reports name a tag of the request:
+`<send id>.<first row>-<last row>`, of rows close together; of requeued ones with `.<epoch>` behind.
 
 All recipients of one HTTP call that failed as a whole share one Outcome object, and equal provider-scope
 failures inside one answer do too: whoever counts calls for the circuit counts objects, not recipients.

@@ -60,7 +60,6 @@ _NO_PROOF = {
 _CONFIGURATION = frozenset({401, 402, 403, 501, 505})
 _SLOW_DOWN = frozenset({421, 425, 429})
 _BEFORE_THE_WORK = frozenset({408, 503})
-_GATEWAY_GAVE_UP = frozenset({500, 502, 504, *range(520, 525)})
 
 #: Header names, in order of preference, whose value is seconds to wait, a date, or a Unix time.
 _WAIT_HEADERS = ("retry-after", "ratelimit-reset", "x-ratelimit-reset")
@@ -94,12 +93,11 @@ def transport_failure(result: HttpResult) -> Outcome:
     return ambiguous(result, code=code, detail=result.error_text, timed_out=timed_out)
 
 
-def status_default(result: HttpResult, *, code: str, detail: str = "", keyed: bool = False) -> Outcome:
+def status_default(result: HttpResult, *, code: str, detail: str = "") -> Outcome:
     """
     Say what a status means where the provider said nothing more precise.
 
-    `code` names the failure's group ("ches_422"). `keyed` says that an idempotency key is in force, so that
-    an answer without proof may simply be repeated.
+    `code` names the failure's group ("ches_422"). An answer without proof stays one where a key is in force: ADR-0007.
     """
     status = result.status
     if result.is_success:
@@ -108,7 +106,7 @@ def status_default(result: HttpResult, *, code: str, detail: str = "", keyed: bo
         return Throttled(code, detail, retry_after_s(result))
     if status in _CONFIGURATION or HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         return Configuration(Scope.PROVIDER, code, detail)
-    if status in _BEFORE_THE_WORK or (keyed and status in _GATEWAY_GAVE_UP):
+    if status in _BEFORE_THE_WORK:
         return Transient(Scope.PROVIDER, code, detail, retry_after_s=retry_after_s(result))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ambiguous(result, code=code, detail=detail)

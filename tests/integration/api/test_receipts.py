@@ -210,6 +210,44 @@ def test_an_unknown_word_is_kept_and_moves_nothing(ledger: Ledger, client: Flask
     assert one(ledger, "SELECT * FROM receipt")["code"] == "39999"
 
 
+@pytest.mark.parametrize("code", ["30003", "30005", "30006", "30007", "30008", "30034", "39999", None])
+@pytest.mark.parametrize("status", ["undelivered", "failed"])
+def test_every_reason_of_twilios_is_kept_sends_nothing_again_and_suppresses_nobody(
+    ledger: Ledger, client: FlaskClient, send: MadeSend, status: str, code: str | None
+) -> None:
+    sent(ledger, send)
+    called_back(client, send, status, **({} if code is None else {"ErrorCode": code}))
+    assert one(ledger, "SELECT status, code FROM receipt") == {"status": status, "code": code}
+    row = delivery(ledger, send.id)
+    assert (row["status"], row["receipt_status"]) == ("sent", status)
+    assert scalar(ledger, "SELECT count(*) FROM suppression") == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "details", "status"),
+    [
+        ("Delivered", "2000: Message Delivered Successfully", "delivered"),
+        ("Failed", "4000: Sender is not allowed", "failed"),
+        ("Failed", "4001: Sender is blocked", "failed"),
+        ("Undeliverable", "4002: Number does not exist", "undelivered"),
+        ("Expired", "4006: Destination is not reachable", "undelivered"),
+        ("Rejected", "4008: Throttled", "failed"),
+        ("Failed", "5000: Unknown", "failed"),
+        ("Accepted", "5002: Delivered or not, unknown", "queued"),
+    ],
+)
+def test_every_reason_of_azures_is_kept_sends_nothing_again_and_suppresses_nobody(
+    ledger: Ledger, client: FlaskClient, send: MadeSend, word: str, details: str, status: str
+) -> None:
+    sent(ledger, send)
+    put_provider(ledger, "acs")
+    assert reported(client, send, word, deliveryStatusDetails=details).get_json()["kept"] == 1
+    assert one(ledger, "SELECT status, code FROM receipt") == {"status": status, "code": details[:4]}
+    row = delivery(ledger, send.id)
+    assert (row["status"], row["receipt_status"]) == ("sent", status)
+    assert scalar(ledger, "SELECT count(*) FROM suppression") == 0
+
+
 @pytest.mark.parametrize("prove_in", ["10 minutes", None], ids=["being-proved", "parked"])
 @pytest.mark.parametrize("status", ["queued", "delivered", "failed", "undelivered"])
 def test_a_receipt_of_any_state_proves_that_an_unsure_message_was_taken(

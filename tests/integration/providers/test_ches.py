@@ -136,6 +136,7 @@ CHES_ANSWERS: list[tuple[str, Step, Outcome]] = [
     ("413", answer(413), Permanent(Scope.MESSAGE, "ches_413")),
     ("422 to", refused_fields("Invalid value `to`."), Permanent(Scope.RECIPIENT, "ches_422_to")),
     ("422 cc", refused_fields("Invalid value `cc`."), Permanent(Scope.RECIPIENT, "ches_422_cc")),
+    ("422 bcc", refused_fields("Invalid value `bcc`."), Permanent(Scope.RECIPIENT, "ches_422_bcc")),
     ("422 from", refused_fields("Invalid value `from`."), Configuration(Scope.SENDER, "ches_422_from")),
     (
         "422 sender rule",
@@ -144,6 +145,14 @@ CHES_ANSWERS: list[tuple[str, Step, Outcome]] = [
     ),
     ("422 subject", refused_fields("Invalid value `subject`."), Permanent(Scope.MESSAGE, "ches_422_subject")),
     ("422 body", refused_fields("Invalid value `body`."), Permanent(Scope.MESSAGE, "ches_422_body")),
+    ("422 bodyType", refused_fields("Invalid value `bodyType`."), Permanent(Scope.MESSAGE, "ches_422_bodytype")),
+    ("422 encoding", refused_fields("Invalid value `encoding`."), Permanent(Scope.MESSAGE, "ches_422_encoding")),
+    ("422 priority", refused_fields("Invalid value `priority`."), Permanent(Scope.MESSAGE, "ches_422_priority")),
+    (
+        "422 attachments",
+        refused_fields("Invalid value `attachments`."),
+        Permanent(Scope.MESSAGE, "ches_422_attachments"),
+    ),
     ("422 tag", refused_fields("Invalid value `tag`."), Configuration(Scope.PROVIDER, "ches_422_tag")),
     ("422 delayTS", refused_fields("Invalid value `delayTS`."), Configuration(Scope.PROVIDER, "ches_422_delayts")),
     (

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.domain.outcome import Accepted, Ambiguous, Configuration, Permanent, Scope, Throttled, Transient
+from shared.domain.outcome import Accepted, Ambiguous, Configuration, Permanent, Throttled, Transient
 from workers.providers import classify
 from workers.providers.http import HttpResult
 
@@ -29,12 +29,6 @@ def result(status: int = 429, *headers: str) -> HttpResult:
 def test_each_status_has_its_default(statuses: tuple[int, ...], kind: type) -> None:
     for status in statuses:
         assert isinstance(classify.status_default(result(status), code="x"), kind), status
-
-
-def test_with_an_idempotency_key_in_force_a_gateway_that_gave_up_is_transient() -> None:
-    for status in (500, 502, 504, 522):
-        outcome = classify.status_default(result(status), code="x", keyed=True)
-        assert outcome == Transient(Scope.PROVIDER, "x")
 
 
 @pytest.mark.parametrize(
