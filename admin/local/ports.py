@@ -1,6 +1,7 @@
 """Loopback ports for the embedded servers and the web process."""
 
 import socket
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -25,6 +26,24 @@ def pick(preferred: int | None = None) -> int:
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
+
+
+def reserve(port: int) -> socket.socket | None:
+    """
+    Keep other runs of this machine from choosing the port until the socket is closed or its process ends.
+
+    None: another run has it. The port itself is left free for the web process, which binds it seconds later and after
+    every restart. What is not a run of ours knows nothing of it.
+    """
+    note = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if not sys.platform.startswith("linux"):
+        return note  # names without a file are Linux' own
+    try:
+        note.bind(f"\0tidings-port-{port}")
+    except OSError:
+        note.close()
+        return None
+    return note
 
 
 def remembered(note: Path) -> int | None:

@@ -6,8 +6,8 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -16,7 +16,7 @@ from admin.local import demo, given, procfile, stores, welcome
 from admin.local.console import Console
 from admin.local.fleet import Fleet, describe_exit
 from admin.local.place import SetupError, write_secret
-from admin.local.ports import LOOPBACK, is_free, pick
+from admin.local.ports import LOOPBACK, is_free, pick, reserve
 from admin.local.tether import Tether
 from admin.monitoring.sign_in.ways import ways_in
 from shared.settings import Settings, SettingsError, load
@@ -101,7 +101,10 @@ class Local:
         return 0
 
     def _run(self, running_stores: stores.Stores, tether: Tether, *, only_migrate: bool) -> None:
-        port = self._web_port()
+        with self._web_port() as port:
+            self._run_at(port, running_stores, tether, only_migrate=only_migrate)
+
+    def _run_at(self, port: int, running_stores: stores.Stores, tether: Tether, *, only_migrate: bool) -> None:
         base = f"http://{LOOPBACK}:{port}"
         environment = self._environment(running_stores, port=port, base=base)
         settings = self._settings(environment)
@@ -173,13 +176,19 @@ class Local:
                 if server.start() != url:
                     raise SetupError(f"the embedded {name} could not have its port again: start anew")
 
-    def _web_port(self) -> int:
+    @contextmanager
+    def _web_port(self) -> Iterator[int]:
+        """Give the web process's port, which no other run chooses meanwhile."""
         asked = self._given.get("UP_PORT") or self._given.get("PORT")
-        if asked is None:
-            return pick(PREFERRED_PORT)
-        if not asked.isdecimal() or not is_free(int(asked)):
+        if asked is not None and not (asked.isdecimal() and is_free(int(asked))):
             raise SetupError(f"port {asked} is not a number or is taken: set UP_PORT to another, or to nothing")
-        return int(asked)
+        port = int(asked) if asked else pick(PREFERRED_PORT)
+        while (note := reserve(port)) is None:
+            if asked:
+                raise SetupError(f"port {asked} is another run's: set UP_PORT to another, or to nothing")
+            port = pick()
+        with note:
+            yield port
 
     def _environment(self, running_stores: stores.Stores, *, port: int, base: str) -> dict[str, str]:
         """Give the processes' environment: what was given, else what suits a local run; Python's programs from here."""

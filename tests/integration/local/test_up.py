@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import stat
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from admin.local.ports import pick, reserve
+from admin.local.up import PREFERRED_PORT
 from shared.ledger import tenants
 from shared.ledger.db import Ledger
 from tests.support.processes import CHECKOUT, ProcessStarter, RunningProcess, is_alive
@@ -129,6 +132,20 @@ def test_a_second_one_for_the_same_checkout_is_refused_and_the_first_is_named(up
     assert second.wait() == 1
     assert f"process {first.pid}" in second.output()
     assert first.is_running()
+
+
+def test_two_that_start_at_once_do_not_choose_the_same_port(up: Up) -> None:
+    """Each binds its port seconds after it chose: until then a note keeps others away from it."""
+    ours = reserve(PREFERRED_PORT)  # None where somebody's run on this machine has it: kept away from as well
+    running = up("web: python web.py\n")
+    assert f"http://127.0.0.1:{PREFERRED_PORT}" not in running.output()
+    assert running.terminate() == 0
+    asked = pick()
+    with reserve(asked) or socket.socket():
+        refused = up("web: python web.py\n", ready="another run's", UP_PORT=str(asked))
+        assert refused.wait() == 1
+    if ours:
+        ours.close()
 
 
 def test_the_settings_at_fault_are_named(up: Up) -> None:
