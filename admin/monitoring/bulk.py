@@ -21,6 +21,7 @@ from shared.domain.requeue import (
     REQUEUEABLE,
     USUAL,
     FailureFilter,
+    LeftOut,
     OperationKind,
     seconds_for,
 )
@@ -81,6 +82,7 @@ def _preview(args: MultiDict[str, str]) -> str:
     # Not among what is only looked at: whoever acts after an outage needs the answer even from a loaded server.
     with services().ledger.transaction() as connection:
         seen = requeue.judge(connection, asked, kind=kind, accepts_duplicates=True)
+        without = requeue.judge(connection, asked, kind=kind, accepts_duplicates=False) if asked.ids else seen
     return page(
         "preview",
         "monitoring/preview.html",
@@ -90,6 +92,7 @@ def _preview(args: MultiDict[str, str]) -> str:
         button=f"{kind.verb} {_noun(seen)}",
         seconds=seconds_for(seen.total, seen.sends, kind=kind),
         takes_unsure=kind is OperationKind.REQUEUE and _counts_unsure(seen),
+        reported=without.left_out.get(LeftOut.REPORTED, 0) if without is not seen else 0,
         providers=_providers(seen) if kind is OperationKind.REQUEUE else [],
         few=_FEW if seen.total > _FEW and not asked.first else None,
         **confirming.form_context(kind, seen.total),

@@ -74,6 +74,7 @@ class LeftOut(StrEnum):
     LATE = "late"
     PROVING = "proving"
     UNSURE = "unsure"
+    REPORTED = "reported"
     REFUSED = "refused"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
@@ -92,6 +93,7 @@ class LeftOut(StrEnum):
             LeftOut.LATE: "failed after the preview",
             LeftOut.PROVING: "still being proved",
             LeftOut.UNSURE: "may have been sent already; needs the acceptance of possible duplicates",
+            LeftOut.REPORTED: "taken after all, its provider reported; only by its id, accepting a possible duplicate",
             LeftOut.REFUSED: "refused at acceptance: there is nothing to send it to",
             LeftOut.CANCELLED: "its send is cancelled",
             LeftOut.EXPIRED: "its send is past its valid_until",

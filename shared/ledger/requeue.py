@@ -91,7 +91,8 @@ def judge(
     """
     Find what an operation of this kind would take; with an `operation`, freeze it as that operation's items.
 
-    `as_of` is the moment of the preview, None for now.
+    `as_of` is the moment of the preview, None for now. Of what may have been sent nothing is taken without
+    `accepts_duplicates`; and what is no longer unsure, since a late receipt says that it was taken, only by its own id.
     """
     moment, asked = as_of or ledger_now(connection), failures.named(connection, asked)
     takes_unsure = DeliveryStatus.UNSURE in asked.statuses and (accepts_duplicates or kind is not OperationKind.REQUEUE)
@@ -112,6 +113,7 @@ def judge(
             "since": asked.since,
             "looked_at": sorted(asked.statuses | {DeliveryStatus.UNSURE}),
             "takes_unsure": takes_unsure,
+            "takes_reported": bool(asked.ids) and accepts_duplicates,
             "first": asked.first,
             "as_of": moment,
             "operation": operation,

@@ -36,10 +36,12 @@ FROM delivery d JOIN send s ON s.id = d.send_id
 WHERE d.send_id = %(send_id)s AND d.row_no = %(row_no)s
 
 -- name: move_receipt_status
--- The state at the provider goes forward only, whatever the order of the reports. Guard: an earlier stage is there.
+-- The state at the provider goes forward only, whatever the order of the reports; the delivery stays what it is, also
+-- one that was given up. Guards: settled after a call, in the epoch of the report; an earlier stage is there.
 UPDATE delivery
 SET receipt_status = %(status)s, provider_ref = coalesce(provider_ref, %(ref)s)
-WHERE send_id = %(send_id)s AND row_no = %(row_no)s AND status = 'sent' AND epoch = %(epoch)s
+WHERE send_id = %(send_id)s AND row_no = %(row_no)s AND epoch = %(epoch)s
+  AND status NOT IN ('owed', 'sending', 'retrying', 'unsure') AND last_attempt_at IS NOT NULL
   AND (receipt_status IS NULL OR receipt_status = ANY (%(earlier)s::text[]))
 
 -- name: mark_receipt_applied

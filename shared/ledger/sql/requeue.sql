@@ -54,6 +54,11 @@ WITH candidate AS (
                WHEN c.refused THEN 'refused'
                WHEN c.send_status = 'cancelled' THEN 'cancelled'
                WHEN c.valid_until <= now() THEN 'expired'
+               WHEN NOT %(takes_reported)s::bool AND (SELECT count(*) > 0 FROM (SELECT FROM receipt LIMIT 1) AS any_at_all)
+                    AND EXISTS (SELECT 1 FROM delivery d
+                                WHERE d.send_id = c.send_id AND d.row_no = c.row_no
+                                  AND d.receipt_status NOT IN ('failed', 'undelivered'))
+                    THEN 'reported'
                WHEN c.tenant_id = ANY (coalesce((SELECT array_agg(t.id) FROM tenant t
                     WHERE EXISTS (SELECT 1 FROM suppression p WHERE p.tenant_id = t.id)), '{}'))
                     AND EXISTS (SELECT 1 FROM delivery d
@@ -135,7 +140,8 @@ FOR NO KEY UPDATE OF b
 
 -- name: requeue_deliveries
 -- A chunk of an operation: its rows are owed again under the next epoch, with all their attempts.
--- Guards: failed, dead-lettered or (where accepted) parked as unsure, in the epoch that was frozen; the send is
+-- Guards: failed, dead-lettered or (where accepted) parked as unsure, in the epoch that was frozen; not reported as taken
+-- by its provider since (unless that is accepted); the send is
 -- neither cancelled nor past its valid_until, and retention has not begun to remove it. The batches are locked; the
 -- claim of an unsure row is forgotten, so that a proof which comes later finds nothing. A finished send is being sent
 -- again, one in progress is written too: whoever is finishing it at this moment must not miss the rows. `resumed_at`
@@ -153,6 +159,7 @@ WITH item AS (
                WHEN f.discarded_at IS NOT NULL THEN 'discarded'
                WHEN s.status = 'cancelled' THEN 'cancelled'
                WHEN s.valid_until <= now() THEN 'expired'
+               WHEN d.receipt_status NOT IN ('failed', 'undelivered') AND NOT %(takes_unsure)s::bool THEN 'reported'
            END AS left_out
     FROM item i
     CROSS JOIN LATERAL (
@@ -163,7 +170,7 @@ WITH item AS (
     ) AS o
     LEFT JOIN send s ON s.id = i.send_id
     LEFT JOIN LATERAL (
-        SELECT ctid AS place, status, epoch, prove_at FROM delivery
+        SELECT ctid AS place, status, epoch, prove_at, receipt_status FROM delivery
         WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no
         OFFSET 0
     ) AS d ON true

@@ -359,12 +359,28 @@ def test_a_recipient_who_opted_out_joins_the_suppression_list(
     assert (row["address"], row["reason"]) == (NUMBER, "opted out, reported by twilio")
 
 
-@pytest.mark.parametrize("status", ["owed", "failed", "dead_lettered", "suppressed", "cancelled", "expired"])
-def test_a_receipt_changes_no_delivery_that_is_settled_or_was_never_called(
+@pytest.mark.parametrize("status", ["failed", "dead_lettered", "suppressed", "cancelled", "expired"])
+def test_a_receipt_of_a_delivery_that_is_settled_is_shown_on_it_and_changes_no_more(
+    ledger: Ledger, client: FlaskClient, send: MadeSend, status: str
+) -> None:
+    put_rows(ledger, send.id, [1], status, attempts=1)
+    put_provider(ledger)
+    for said, shown in (("sent", "sent"), ("delivered", "delivered"), ("queued", "delivered")):
+        assert called_back(client, send, said).get_json() == {"kept": True}
+        row = delivery(ledger, send.id)
+        assert (row["status"], row["receipt_status"], row["provider_ref"]) == (status, shown, "SM1")
+    assert len(attempts(ledger, send.id)) == 1
+    assert apply_waiting(ledger) == []
+
+
+@pytest.mark.parametrize("status", ["owed", "failed", "cancelled"])
+def test_a_receipt_says_nothing_of_a_delivery_that_was_never_called(
     ledger: Ledger, client: FlaskClient, send: MadeSend, status: str
 ) -> None:
     put_rows(ledger, send.id, [1], status, attempts=0)
     put_provider(ledger)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET last_attempt_at = NULL")
     assert called_back(client, send, "delivered").get_json() == {"kept": True}
     row = delivery(ledger, send.id)
     assert (row["status"], row["receipt_status"]) == (status, None)

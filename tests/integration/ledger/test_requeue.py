@@ -9,7 +9,7 @@ import pytest
 from shared.domain.ids import delivery_key, new_send_id
 from shared.domain.requeue import FailureFilter, LeftOut, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
-from shared.ledger import chains, deliveries, operation_results, operations, sends
+from shared.ledger import chains, deliveries, operation_results, operations, receipts, sends
 from shared.ledger.db import Ledger
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import MadeSend, books, counts, make_send, send_status
@@ -102,6 +102,49 @@ def test_unsure_deliveries_need_the_explicit_acceptance_of_duplicates(ledger: Le
     row = delivery(ledger, send.id)
     assert (row["status"], row["epoch"], row["claim_id"], row["prove_count"]) == ("owed", 1, None, 0)
     assert scalar(ledger, "SELECT result FROM audit WHERE action = 'requeue'") == "accepted possible duplicates"
+
+
+@pytest.mark.parametrize("status", ["failed", "dead_lettered"])
+def test_what_a_late_receipt_says_was_taken_is_requeued_only_by_its_id_and_with_possible_duplicates_accepted(
+    ledger: Ledger, status: str
+) -> None:
+    send = failed(ledger, status, count=3)
+    reported(ledger, 1, "delivered")
+    reported(ledger, 2, "undelivered")
+    named = FailureFilter(ids=((send.id, 1),))
+    for asked, accepts, total in ((of(send), False, 2), (of(send), True, 2), (named, False, 0)):
+        seen = preview(ledger, asked, accepts_duplicates=accepts)
+        assert (seen.total, seen.left_out) == (total, {LeftOut.REPORTED: 1})
+    plan(ledger, of(send))
+    finish(ledger)
+    assert counts(ledger, send.id) == {status: 1, "owed": 2}
+    plan(ledger, named, accepts_duplicates=True)
+    finish(ledger)
+    assert counts(ledger, send.id) == {"owed": 3}
+    assert delivery(ledger, send.id)["receipt_status"] is None
+
+
+def test_what_was_reported_as_taken_by_the_time_of_its_chunk_is_skipped(ledger: Ledger) -> None:
+    send = failed(ledger, count=2)
+    made = plan(ledger, of(send))
+    reported(ledger, 1, "sent")
+    finish(ledger)
+    assert (operation(ledger, made.id).skipped, counts(ledger, send.id)) == (1, {"dead_lettered": 1, "owed": 1})
+
+
+def reported(ledger: Ledger, row_no: int, status: str) -> None:
+    """A provider's report of a row's call, applied."""
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "UPDATE delivery SET provider = 'twilio', last_attempt_at = now() WHERE row_no = %s", [row_no]
+        )
+        found = connection.execute("SELECT send_id FROM delivery WHERE row_no = %s", [row_no]).fetchone()
+        assert found is not None
+        one_of = receipts.find_delivery(connection, send_id=found[0], row_no=row_no)
+        assert one_of is not None
+        receipt = receipts.keep(connection, one_of, provider="twilio", ref=f"SM{row_no}", status=status, code=None)
+        assert receipt is not None
+        assert receipts.apply(connection, receipt)
 
 
 def test_what_is_still_being_proved_is_left_to_the_machine(ledger: Ledger) -> None:

@@ -268,6 +268,30 @@ def test_unsure_ones_need_the_tick_and_are_never_part_of_all(browser: Browser, l
     assert scalar(ledger, "SELECT result FROM audit WHERE action = 'requeue'") == "accepted possible duplicates"
 
 
+def test_what_its_provider_reported_as_taken_is_named_and_left_without_the_tick(
+    browser: Browser, ledger: Ledger
+) -> None:
+    send = make_failures(ledger, count=2)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET receipt_status = 'delivered', last_attempt_at = now() WHERE row_no = 1")
+        connection.execute(
+            "INSERT INTO receipt (send_id, row_no, epoch, provider, status, applied_at)"
+            " VALUES (%s, 1, 0, 'twilio', 'delivered', now())",
+            [send.id],
+        )
+    page = browser.get(f"{NEW}?kind=requeue").text
+    assert (form_of(page)["shown"], "taken after all" in page) == ("1", True)
+    assert "I accept possible duplicates" not in page
+    page = browser.get(f"{NEW}?kind=requeue&status=any&id={send.id}.1").text
+    assert "1 of these was taken after all" in " ".join(re.sub("<[^>]+>", "", page).split())
+    browser.post(POST, form_of(page))
+    assert scalar(ledger, "SELECT count(*) FROM operation") == 0
+    browser.post(POST, {**form_of(page), "accepts_duplicates": "yes"})
+    let_begin(ledger)
+    finish(ledger)
+    assert counts(ledger, send.id) == {"dead_lettered": 1, "owed": 1}
+
+
 def test_ticked_deliveries_are_taken_and_no_others(browser: Browser, ledger: Ledger) -> None:
     send = make_failures(ledger, count=4)
     confirm(browser, f"kind=requeue&status=any&id={send.id}.2&id={send.id}.4")
