@@ -11,7 +11,19 @@ _PROVIDER = 'provider=~"$provider"'
 _QUEUE = 'queue=~"$queue"'
 _FAILED = f'tidings_deliveries_total{{{_CHANNEL},outcome=~"failed|dead_lettered"}}'
 _ENDED = f'tidings_deliveries_total{{{_CHANNEL},outcome=~"sent|failed|dead_lettered"}}'
-_TOOK = f"sum by (channel, le) (rate(tidings_delivery_seconds_bucket{{{_CHANNEL},{_PROVIDER}}}[15m]))"
+
+
+def _sum(by: str, labels: str, query: str) -> str:
+    """Sum series that have these labels. Every web process tells the same: scraped together they count once."""
+    return f"sum by ({by}) (max by ({labels}) ({query}))"
+
+
+_OUTCOMES = "channel, provider, outcome"
+_TOOK = _sum(
+    "channel, le",
+    "channel, provider, le",
+    f"rate(tidings_delivery_seconds_bucket{{{_CHANNEL},{_PROVIDER}}}[15m])",
+)
 #: Rate on the left, latency on the right: rows of panels are (title, unit, [(query, legend)]).
 _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]] = (
     (
@@ -22,11 +34,15 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
                 "cps",
                 (
                     (
-                        f"sum by (channel) (rate(tidings_deliveries_accepted_total{{{_CHANNEL}}}[5m]))",
+                        f"max by (channel) (rate(tidings_deliveries_accepted_total{{{_CHANNEL}}}[5m]))",
                         "{{channel}} accepted",
                     ),
                     (
-                        f'sum by (channel) (rate(tidings_deliveries_total{{{_CHANNEL},outcome="sent"}}[5m]))',
+                        _sum(
+                            "channel",
+                            _OUTCOMES,
+                            f'rate(tidings_deliveries_total{{{_CHANNEL},outcome="sent"}}[5m])',
+                        ),
                         "{{channel}} sent",
                     ),
                 ),
@@ -36,7 +52,9 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
                 "percentunit",
                 (
                     (
-                        f"sum by (channel) (increase({_FAILED}[15m])) / sum by (channel) (increase({_ENDED}[15m]))",
+                        _sum("channel", _OUTCOMES, f"increase({_FAILED}[15m])")
+                        + " / "
+                        + _sum("channel", _OUTCOMES, f"increase({_ENDED}[15m])"),
                         "{{channel}}",
                     ),
                 ),
@@ -54,7 +72,7 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
     (
         "What it goes through (use, saturation, errors)",
         (
-            ("Due", "short", ((f"sum by (channel, lane) (tidings_due{{{_CHANNEL}}})", "{{channel}} {{lane}}"),)),
+            ("Due", "short", ((f"max by (channel, lane) (tidings_due{{{_CHANNEL}}})", "{{channel}} {{lane}}"),)),
             (
                 "Calls in flight against the cap",
                 "percentunit",
@@ -98,7 +116,11 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
                 "cps",
                 (
                     (
-                        f"sum by (provider, outcome) (rate(tidings_deliveries_total{{{_CHANNEL},{_PROVIDER}}}[5m]))",
+                        _sum(
+                            "provider, outcome",
+                            _OUTCOMES,
+                            f"rate(tidings_deliveries_total{{{_CHANNEL},{_PROVIDER}}}[5m])",
+                        ),
                         "{{provider}} {{outcome}}",
                     ),
                 ),
@@ -107,8 +129,14 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
                 "Retried and throttled per second",
                 "cps",
                 (
-                    (f"sum by (provider) (rate(tidings_retries_total{{{_PROVIDER}}}[5m]))", "{{provider}} retried"),
-                    (f"sum by (provider) (rate(tidings_throttled_total{{{_PROVIDER}}}[5m]))", "{{provider}} throttled"),
+                    (
+                        _sum("provider", "channel, provider", f"rate(tidings_retries_total{{{_PROVIDER}}}[5m])"),
+                        "{{provider}} retried",
+                    ),
+                    (
+                        _sum("provider", "channel, provider", f"rate(tidings_throttled_total{{{_PROVIDER}}}[5m])"),
+                        "{{provider}} throttled",
+                    ),
                 ),
             ),
             (
@@ -135,9 +163,16 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
                 "Notifications told and tries that failed, per second",
                 "cps",
                 (
-                    ("sum by (channel) (rate(tidings_notifications_sent_total[5m]))", "{{channel}} told"),
                     (
-                        "sum by (channel, reason) (rate(tidings_notifications_failed_total[5m]))",
+                        _sum("channel", "channel, kind", "rate(tidings_notifications_sent_total[5m])"),
+                        "{{channel}} told",
+                    ),
+                    (
+                        _sum(
+                            "channel, reason",
+                            "channel, kind, reason",
+                            "rate(tidings_notifications_failed_total[5m])",
+                        ),
                         "{{channel}} {{reason}}",
                     ),
                 ),
@@ -146,7 +181,7 @@ _ROWS: Sequence[tuple[str, Sequence[tuple[str, str, Sequence[tuple[str, str]]]]]
                 "Notifications that wait, and channels that refuse us",
                 "short",
                 (
-                    ("sum by (channel) (tidings_notifications_pending)", "{{channel}} waiting"),
+                    (_sum("channel", "channel, kind", "tidings_notifications_pending"), "{{channel}} waiting"),
                     ("tidings_digest_channel_not_configured", "{{channel}} refuses"),
                 ),
             ),

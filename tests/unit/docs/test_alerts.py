@@ -1,15 +1,12 @@
 """The alert rules and the dashboard: of the metrics that there are, and in Prometheus's own grammar."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
@@ -122,17 +119,6 @@ def test_every_query_is_balanced_and_has_no_place_left_to_fill() -> None:
         for opening, closing in ("()", "{}", "[]"):
             assert query.count(opening) == query.count(closing), query
         assert query.count('"') % 2 == 0, query
-
-
-@pytest.fixture
-def promtool() -> str:
-    found = shutil.which("promtool")
-    if found is None:
-        missing = "promtool is not here; Debian has it in the package prometheus"
-        if os.environ.get("CI"):  # noqa: TID251
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return found
 
 
 def test_prometheus_itself_finds_no_fault_in_the_metrics(promtool: str) -> None:
