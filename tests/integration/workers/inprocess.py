@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import dramatiq
 
+from shared.coordination import keys
 from shared.domain.states import Channel, Lane, Mode
 from shared.jobs import JobName, Jobs, QueueName
 from shared.ledger.chains import ChainKey
@@ -96,6 +97,16 @@ class InProcess:
     def credential(self) -> str:
         """Under which the ledger keeps the state of the live e-mail provider."""
         return Senders(self.runtime).sender(Channel.EMAIL, Mode.LIVE).provider.credential
+
+    def pass_gate(self, channel: Channel) -> float:
+        """Let the time of the live provider's gate pass; how many seconds it would have been closed."""
+        provider = Senders(self.runtime).sender(channel, Mode.LIVE).provider
+        part = keys.provider_part(provider.name, provider.credential)
+        gate, growth = (key.name(self.settings.redis_namespace, provider=part) for key in (keys.GATE, keys.GATE_GROWTH))
+        link = self.runtime.link
+        closed_ms, last_ms = (int(answer or 0) for answer in link.pipeline([("PTTL", gate), ("GET", growth)]))
+        link.pipeline([("DEL", gate), ("PEXPIRE", growth, last_ms)])
+        return max(0, closed_ms) / 1000
 
     def start(self, send: MadeSend) -> None:
         """Put the chain of a send in progress into its queue."""
