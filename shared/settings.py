@@ -31,6 +31,9 @@ _SMS_SENDER = re.compile(r"\+[1-9]\d{6,14}|\d{3,8}|(?=.*[A-Za-z])[A-Za-z0-9 _&+-
 #: Stand in for what is required and at fault, so that the other settings can be held against each other.
 _STAND_INS = {"database_url": "postgresql://stand-in", "redis_url": "redis://stand-in"}
 
+#: Milliseconds; no lease of a worker process is longer, so that one which ends later was given by a clock put back since.
+LEASE_MAX_MS = 300_000
+
 _UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "[^"]*"')
 
 
@@ -133,7 +136,7 @@ class Settings(BaseSettings):
     lease_ms: int = Field(
         15_000,
         ge=2_000,
-        le=300_000,
+        le=LEASE_MAX_MS,
         description="A worker process that has not renewed for this long holds nothing any more; milliseconds.",
     )
     lease_renew_ms: int = Field(

@@ -60,14 +60,28 @@ def slot_of(interval_s: float, *, now_s: float) -> int:
     return now_ms - now_ms % interval_ms
 
 
+class Ticks:
+    """Which ticks have begun since the last look, whichever way this machine's clock was moved meanwhile."""
+
+    def __init__(self, jobs_due: list[Periodic]) -> None:
+        self._periodic = jobs_due
+        self._asked: dict[JobName, int] = {}
+
+    def begun(self, *, now_s: float) -> list[tuple[Periodic, int]]:
+        """Each job whose tick is another than at the last look, with that tick."""
+        ticks = [(job, slot_of(job.interval_s, now_s=now_s)) for job in self._periodic]
+        begun = [(job, slot) for job, slot in ticks if self._asked.get(job.name) != slot]
+        self._asked.update((job.name, slot) for job, slot in begun)
+        return begun
+
+
 class Clock:
     """Ticks until told to stop."""
 
     def __init__(self, ledger: Ledger, jobs: Jobs, jobs_due: list[Periodic]) -> None:
         self._ledger = ledger
         self._jobs = jobs
-        self._periodic = jobs_due
-        self._newest: dict[JobName, int] = {}
+        self._ticks = Ticks(jobs_due)
         self._stopped = False
 
     def stop(self, *_signal: object) -> None:
@@ -78,18 +92,16 @@ class Clock:
         """Claim and enqueue until stopped; stores that are away are waited for."""
         while not self._stopped:
             time.sleep(_LOOK_S)
-            for job in self._periodic:
-                slot = slot_of(job.interval_s, now_s=time.time())
-                if self._newest.get(job.name, -1) < slot:
-                    self._newest[job.name] = slot
-                    self._tick(job, slot)
+            for job, slot in self._ticks.begun(now_s=time.time()):
+                self._tick(job, slot)
 
     def _tick(self, job: Periodic, slot: int) -> None:
         try:
             with self._ledger.autocommit() as connection:
-                claimed = periodic.claim_tick(connection, name=job.name.value, slot=slot)
-            if claimed:
-                self._jobs.periodic(job.name, slot=slot)
+                interval_ms = round(job.interval_s * 1000)
+                claimed = periodic.claim_tick(connection, name=job.name.value, slot=slot, interval_ms=interval_ms)
+            if claimed is not None:
+                self._jobs.periodic(job.name, slot=claimed)
         except (*POSTGRES_AWAY, redis.RedisError) as error:
             _log.warning("tick_lost", extra={"job": job.name.value, "error": type(error).__name__})
 

@@ -4,10 +4,12 @@ from uuid import UUID
 
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
+from shared.settings import LEASE_MAX_MS
 
 _REGISTER = statement("register_worker")
 _RENEW = statement("renew_worker")
 _REMOVE = statement("remove_worker")
+_SHORTEN = statement("shorten_leases")
 _FORGET = statement("forget_dead_workers")
 
 
@@ -24,6 +26,11 @@ def renew(connection: Connection, *, worker: UUID, lease_s: float) -> bool:
 def remove(connection: Connection, *, worker: UUID) -> None:
     """End cleanly."""
     connection.execute(_REMOVE, {"worker": worker})
+
+
+def shorten_leases(connection: Connection) -> int:
+    """Let no lease outlast the longest there is, whatever the ledger's clock was when it was given; how many did."""
+    return connection.execute(_SHORTEN, {"longest_s": LEASE_MAX_MS / 1000}).rowcount
 
 
 def forget_dead(connection: Connection) -> int:

@@ -40,6 +40,9 @@ def register(broker: Broker, runtime: Runtime) -> None:
                 connection, ttl=timedelta(hours=settings.idempotency_key_ttl_hours), limit=_CHUNK
             )
             removed["chains"] = chains.forget(connection)
+            shortened = workers.shorten_leases(connection)
+            if shortened:
+                _log.warning("leases_shortened", extra={"workers": shortened})
             removed["workers"] = workers.forget_dead(connection)
             minutes.fold(connection, limit=10 * _CHUNK)
         if any(removed.values()):

@@ -16,6 +16,12 @@ RETURNING id
 -- A clean exit: what it still held is free at once.
 DELETE FROM worker WHERE id = %(worker)s
 
+-- name: shorten_leases
+-- Housekeeping: a lease that ends later than any can was given before Postgres' clock went back. Its holder renews it
+-- long before `longest_s` is over, or is dead, and what it held is free then.
+UPDATE worker SET lease_until = now() + %(longest_s)s * interval '1 second'
+WHERE lease_until > now() + %(longest_s)s * interval '1 second'
+
 -- name: forget_dead_workers
 -- Rows of processes dead for a day; nothing refers to them once their batches and chains are free.
 DELETE FROM worker w
