@@ -17,6 +17,7 @@ from admin.monitoring import (
     digest_history,
     digest_requeue,
     digests,
+    failure_group,
     failure_item,
     failures,
     health,
@@ -45,8 +46,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _API_MODULES = (deliveries, events, loadtest, openapi, receipts, sends)
 #: Likewise for the pages.
 _PAGE_MODULES = (
-    audit, bulk, digest_form, digest_history, digest_requeue, digests, failure_item, failures, operations, overview,
-    recipient_search, send_actions, send_pages, system,
+    audit, bulk, digest_form, digest_history, digest_requeue, digests, failure_group, failure_item, failures,
+    operations, overview, recipient_search, send_actions, send_pages, system,
 )  # fmt: skip
 
 

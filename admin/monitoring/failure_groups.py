@@ -55,6 +55,7 @@ def _row(group: Group, by: str, cause: Cause | None, names: Mapping[str, str]) -
         "title": title,
         "args": _args(group.key, by, title),
         "kind": _kind(group.statuses, cause),
+        "is_unsure": group.statuses == ["unsure"],
         "channels": group.channels,
         "provider": cause.provider if cause else None,
         "count": group.count,

@@ -5,13 +5,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from flask import Response, abort, flash, redirect, request, url_for
+from flask import Response, request, url_for
 from werkzeug.datastructures import MultiDict
-from werkzeug.wrappers import Response as AnyResponse
 
 from admin.extensions import services
 from admin.monitoring import failure_groups
-from admin.monitoring.access import acts, operator, reads
+from admin.monitoring.access import reads
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
 from admin.monitoring.failure_filter import as_args, cursor, read_cursor, read_filter
 from admin.monitoring.failure_form import filter_form
@@ -19,7 +18,7 @@ from admin.monitoring.failure_groups import GROUPINGS, KINDS
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
 from shared.domain.ids import delivery_id
-from shared.domain.requeue import REQUEUEABLE, USUAL, FailureFilter
+from shared.domain.requeue import USUAL, FailureFilter
 from shared.domain.states import DeliveryStatus
 from shared.ledger import failed_jobs, failures
 from shared.ledger.failures import Line
@@ -28,8 +27,6 @@ from shared.ledger.failures import Line
 PAGE_SIZE = 50
 #: Rows of the parts of the first page.
 _NEWEST, _JOBS = 10, 10
-#: Characters of a note.
-_LONGEST_NOTE = 500
 #: Failures read at once for a file.
 _CSV_PAGE = 1_000
 
@@ -59,7 +56,10 @@ def _newest(statuses: frozenset[DeliveryStatus]) -> Callable[[View], Mapping[str
 
     def context(view: View) -> Mapping[str, object]:
         asked = _without_frame(view.args)
-        of_these = replace(asked, statuses=asked.statuses & statuses or statuses)
+        meant = statuses if asked.statuses == USUAL else asked.statuses & statuses  # USUAL: no state was chosen
+        if not meant:
+            return {"lines": [], "is_filtered": True}
+        of_these = replace(asked, statuses=meant)
         with services().reading.transaction() as connection:
             found = failures.page(connection, of_these, discarded=False, before=None, limit=_NEWEST)
             causes = failures.causes(connection, sorted({line.signature for line in found}))
@@ -90,7 +90,6 @@ add_page(
 )
 add_page("failure_list", tab="Failures")
 add_page("retries", tab="Failures")
-add_page("failure_group", tab="Failures")
 
 
 @pages.app_context_processor
@@ -99,11 +98,9 @@ def _words() -> dict[str, object]:
 
 
 def filter_url(endpoint: str, args: list[tuple[str, str]], **more: str) -> str:
-    """The address of a page under a filter; `more` replaces or adds."""
-    kept = [(name, value) for name, value in args if name not in more]
-    by_name: dict[str, Any] = {}
-    for name, value in [*kept, *((name, value) for name, value in more.items() if value)]:
-        by_name.setdefault(name, []).append(value)
+    """The address of a page under a filter; `more` replaces, adds, takes away where it is empty, and fills its path."""
+    by_name: dict[str, Any] = MultiDict([item for item in args if item[0] not in more]).to_dict(flat=False)
+    by_name |= {name: value for name, value in more.items() if value}
     return url_for(f"monitoring.{endpoint}", **by_name)
 
 
@@ -115,7 +112,8 @@ def failures_page() -> str:
     return page("failures", "monitoring/failures.html", form=filter_form(asked, request.args, kept=("by",)))
 
 
-def _list_context(asked: FailureFilter, *, discarded: bool) -> dict[str, Any]:
+def list_context(asked: FailureFilter, *, discarded: bool, address: Callable[[str], str]) -> dict[str, Any]:
+    """What the template of a list needs. `address` gives that of the page behind a cursor; of the first without one."""
     before = read_cursor(request.args.get("before"))
     with services().reading.transaction() as connection:
         asked = failures.named(connection, asked)
@@ -123,18 +121,17 @@ def _list_context(asked: FailureFilter, *, discarded: bool) -> dict[str, Any]:
         causes = failures.causes(connection, sorted({line.signature for line in found}))
     lines = found[:PAGE_SIZE]
     last = lines[-1] if len(found) > PAGE_SIZE else None
-    kept = timedelta(days=services().settings.retention_days)
     return {
         "asked": asked,
         "lines": lines,
         "causes": causes,
-        "older": cursor(last.failed_at, last.send_id, last.row_no) if last else None,
-        "is_first": before is None,
+        "newest": address("") if before else None,
+        "older": address(cursor(last.failed_at, last.send_id, last.row_no)) if last else None,
         "filter_args": as_args(asked),
         "words": asked.words(),
         "is_unsure": asked.statuses == frozenset({DeliveryStatus.UNSURE}),
         "is_discarded": discarded,
-        "kept": kept,
+        "kept": timedelta(days=services().settings.retention_days),
     }
 
 
@@ -144,7 +141,11 @@ def failure_list() -> str:
     """Failures one by one, the newest first."""
     asked = _without_frame(request.args)
     discarded = request.args.get("discarded") == "1"
-    context = _list_context(asked, discarded=discarded)
+
+    def address(before: str) -> str:
+        return filter_url("failure_list", as_args(asked), discarded="1" if discarded else "", before=before)
+
+    context = list_context(asked, discarded=discarded, address=address)
     form = filter_form(context["asked"], request.args, kept=("discarded",))
     return page("failure_list", "monitoring/failure_list.html", form=form, **context)
 
@@ -156,44 +157,6 @@ def retry_list() -> str:
     with services().reading.transaction() as connection:
         found = failures.retries(connection, limit=PAGE_SIZE)
     return page("retries", "monitoring/retries.html", found=found, is_full=len(found) == PAGE_SIZE)
-
-
-@pages.get("/failures/groups/<signature>")
-@reads
-def failure_group(signature: str) -> str:
-    """One cause: what is known of it, and its failures."""
-    args = MultiDict([*((n, v) for n, v in request.args.items(multi=True) if n != "group"), ("group", signature)])
-    if "status" not in args:
-        args["status"] = "any"
-    asked = _without_frame(args)
-    with services().reading.transaction() as connection:
-        cause = failures.causes(connection, [signature])[signature]
-        rows = failure_groups.group_rows(
-            connection, FailureFilter(statuses=REQUEUEABLE, signature=signature), by="error"
-        )
-    context = _list_context(asked, discarded=request.args.get("discarded") == "1")
-    if not rows["groups"] and cause.title == failures.UNKNOWN:
-        abort(404)
-    return page(
-        "failure_group",
-        "monitoring/failure_group.html",
-        cause=cause,
-        group=rows["groups"][0] if rows["groups"] else None,
-        is_unsure_group=bool(rows["groups"]) and rows["groups"][0]["kind"] == "unsure",
-        longest_note=_LONGEST_NOTE,
-        **{**context, "filter_args": [("group", signature)]},
-    )
-
-
-@pages.post("/failures/groups/<signature>/note")
-@acts
-def write_note(signature: str) -> AnyResponse:
-    """A note to a cause."""
-    _without_frame(MultiDict({"group": signature}))
-    with services().ledger.transaction() as connection:
-        failures.write_note(connection, signature, request.form.get("text", "")[:_LONGEST_NOTE], author=operator())
-    flash("The note is written.")
-    return redirect(url_for("monitoring.failure_group", signature=signature), code=303)
 
 
 @pages.get("/failures.csv")
