@@ -237,7 +237,7 @@ class HttpEngine:
             for curl, error, text in failed:
                 if error == pycurl.E_COULDNT_CONNECT and self._connect_again(curl):
                     continue
-                yield self._finish(curl, error, text.replace(" after 0 ms", ""))
+                yield self._finish(curl, error, text)
 
     def _finish(self, curl: pycurl.Curl, error: int, text: str) -> tuple[int, HttpResult]:
         call = self._running.pop(curl)
