@@ -15,9 +15,9 @@ from shared.ledger import cancelling, failed_jobs, failures, notifications, paus
 from shared.ledger.db import Ledger
 from tests.support.digests import make_channel, post
 from tests.support.factories import make_send
-from tests.support.failing import CAUSE, make_failures
+from tests.support.failing import CAUSE, fail_again, make_failures
 from tests.support.ledger_rows import put_rows
-from tests.support.requeuing import plan
+from tests.support.requeuing import finish, plan
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,14 @@ def _failures(ledger: Ledger) -> str:
         ledger, count=3, status="failed", cause="bbbbbbbbbbbb", title="550 5.1.1: no such mailbox", tenant="other"
     )
     make_failures(ledger, count=2, status="unsure", cause="cccccccccccc", title="cut off", channel=Channel.SMS)
+    title = "CHES 422: the domain of this recipient does not exist, or takes no mail from us any more"
+    again = make_failures(ledger, count=1_200, cause="dddddddddddd", title=title, tenant="other")
+    plan(ledger, FailureFilter(signature="dddddddddddd"), operator="Kim Example-Somebody")
+    finish(ledger)
+    put_rows(ledger, again.id, range(1, 1_001), "sent")
+    fail_again(ledger, again.id, list(range(1_001, 1_201)))
     with ledger.transaction() as connection:
+        connection.execute("UPDATE failure_group SET first_seen_at = now() - interval '50 minutes'")
         failures.write_note(connection, CAUSE, "their export was wrong, ticket 12", author="kim")
         failed_jobs.record(
             connection, queue="ops", job="prove", kind="raised", send_id=None, error="ValueError: a fault of ours"

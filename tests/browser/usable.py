@@ -27,8 +27,11 @@ def check_usable(page: Page) -> None:
             for fault in results.response["violations"]
             for node in fault["nodes"]
         ]
-    assert found == []
+    assert found == [], "\n".join(found)
     before = page.viewport_size
+    if before is not None:
+        fits = page.evaluate("document.documentElement.scrollWidth") <= before["width"]
+        assert fits, page.evaluate(TOO_WIDE)
     page.set_viewport_size({"width": NARROW, "height": 700})
     scrolls = page.evaluate("document.documentElement.scrollWidth") > NARROW
     assert not scrolls, page.evaluate(TOO_WIDE)
