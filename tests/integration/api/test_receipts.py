@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from werkzeug.test import TestResponse
 
 from admin.api.twilio_signature import sign
 from shared.domain.ids import delivery_key
@@ -17,15 +16,20 @@ from shared.ledger import chains, receipts
 from shared.ledger.db import Ledger
 from shared.settings import Settings
 from tests.integration.api.conftest import make_settings
+from tests.integration.api.provider_reports import (
+    NUMBER,
+    PUBLIC,
+    SECRET,
+    TOKEN,
+    called_back,
+    put_provider,
+    reported,
+    sent,
+)
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.books import assert_books_balance
 from tests.support.factories import MadeSend, counts, make_send, send_status
 from tests.support.ledger_rows import attempts, delivery, one, put_outage, put_rows, put_send, scalar
-
-PUBLIC = "https://tidings.example.com"
-TOKEN = "t0ken-of-twilio"
-SECRET = "a-secret-of-event-grid"
-NUMBER = "+16045550101"
 
 
 @pytest.fixture
@@ -44,53 +48,6 @@ def client(app: Flask, ledger: Ledger) -> Iterator[FlaskClient]:
 @pytest.fixture
 def send(ledger: Ledger) -> MadeSend:
     return make_send(ledger, addresses=[NUMBER, "+16045550102"], channel=Channel.SMS, status=SendStatus.SENDING)
-
-
-def put_provider(ledger: Ledger, provider: str = "twilio") -> None:
-    with ledger.autocommit() as connection:
-        connection.execute("UPDATE delivery SET provider = %s", [provider])
-
-
-def called_back(
-    client: FlaskClient,
-    send: MadeSend,
-    status: str,
-    *,
-    row_no: int = 1,
-    epoch: int = 0,
-    signed_for: str = PUBLIC,
-    token: str = TOKEN,
-    signature: str | None = None,
-    **more: str,
-) -> TestResponse:
-    """What Twilio posts about a message of ours."""
-    query = f"delivery={send.id}.{row_no}&key={delivery_key(send.id, row_no, epoch)}"
-    form = {"MessageSid": "SM1", "MessageStatus": status, "To": NUMBER, "AccountSid": "AC1", **more}
-    url = f"{signed_for}/api/v1/receipts/twilio?{query}"
-    signed = sign(url, {name: [value] for name, value in form.items()}, token=token)
-    return client.post(
-        f"/api/v1/receipts/twilio?{query}",
-        data=form,
-        headers={"X-Twilio-Signature": signed if signature is None else signature},
-    )
-
-
-def reported(client: FlaskClient, send: MadeSend, status: str, *, secret: str = SECRET, **more: Any) -> TestResponse:
-    """What Event Grid posts about a message of ours."""
-    data = {
-        "messageId": "acs-1",
-        "from": "+18335550100",
-        "to": NUMBER,
-        "deliveryStatus": status,
-        "tag": f"{send.id}.1-2",
-    }
-    event = {"eventType": "Microsoft.Communication.SMSDeliveryReportReceived", "data": {**data, **more}}
-    return client.post(f"/api/v1/receipts/acs?secret={secret}", json=[event])
-
-
-def sent(ledger: Ledger, send: MadeSend) -> None:
-    put_rows(ledger, send.id, [1, 2], "sent", attempts=1)
-    put_provider(ledger)
 
 
 def test_the_signature_is_that_of_twilios_own_example() -> None:
@@ -208,44 +165,6 @@ def test_an_unknown_word_is_kept_and_moves_nothing(ledger: Ledger, client: Flask
     assert called_back(client, send, "vaporised", ErrorCode="39999").get_json() == {"kept": True}
     assert delivery(ledger, send.id)["receipt_status"] is None
     assert one(ledger, "SELECT * FROM receipt")["code"] == "39999"
-
-
-@pytest.mark.parametrize("code", ["30003", "30005", "30006", "30007", "30008", "30034", "39999", None])
-@pytest.mark.parametrize("status", ["undelivered", "failed"])
-def test_every_reason_of_twilios_is_kept_sends_nothing_again_and_suppresses_nobody(
-    ledger: Ledger, client: FlaskClient, send: MadeSend, status: str, code: str | None
-) -> None:
-    sent(ledger, send)
-    called_back(client, send, status, **({} if code is None else {"ErrorCode": code}))
-    assert one(ledger, "SELECT status, code FROM receipt") == {"status": status, "code": code}
-    row = delivery(ledger, send.id)
-    assert (row["status"], row["receipt_status"]) == ("sent", status)
-    assert scalar(ledger, "SELECT count(*) FROM suppression") == 0
-
-
-@pytest.mark.parametrize(
-    ("word", "details", "status"),
-    [
-        ("Delivered", "2000: Message Delivered Successfully", "delivered"),
-        ("Failed", "4000: Sender is not allowed", "failed"),
-        ("Failed", "4001: Sender is blocked", "failed"),
-        ("Undeliverable", "4002: Number does not exist", "undelivered"),
-        ("Expired", "4006: Destination is not reachable", "undelivered"),
-        ("Rejected", "4008: Throttled", "failed"),
-        ("Failed", "5000: Unknown", "failed"),
-        ("Accepted", "5002: Delivered or not, unknown", "queued"),
-    ],
-)
-def test_every_reason_of_azures_is_kept_sends_nothing_again_and_suppresses_nobody(
-    ledger: Ledger, client: FlaskClient, send: MadeSend, word: str, details: str, status: str
-) -> None:
-    sent(ledger, send)
-    put_provider(ledger, "acs")
-    assert reported(client, send, word, deliveryStatusDetails=details).get_json()["kept"] == 1
-    assert one(ledger, "SELECT status, code FROM receipt") == {"status": status, "code": details[:4]}
-    row = delivery(ledger, send.id)
-    assert (row["status"], row["receipt_status"]) == ("sent", status)
-    assert scalar(ledger, "SELECT count(*) FROM suppression") == 0
 
 
 @pytest.mark.parametrize("prove_in", ["10 minutes", None], ids=["being-proved", "parked"])
