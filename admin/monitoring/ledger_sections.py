@@ -132,7 +132,7 @@ def _is_bad(minute: Minute, sources: Sources) -> bool:
 
 def _run_since(now: datetime, ago: list[int]) -> str | None:
     """The first of these minutes, where none of those after it came a whole window later."""
-    began = run_began(ago, gap=_FAILURE_MINUTES, kept=flow.MINUTES_READ)
+    began = run_began(ago, gap=_FAILURE_MINUTES)
     return None if began is None else iso(now - timedelta(minutes=began))
 
 

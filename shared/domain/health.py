@@ -55,9 +55,9 @@ def judge(
     Give every warning of a snapshot, worst cause first: by severity, then in the order of the rules.
 
     `document` has `at`, `stores` and `sections`; a rule whose sections are missing or not fresh says nothing. `now`
-    is aware UTC. `before` are the warnings of the last document: what has no beginning but the moment in which it was
-    first noticed keeps that. A rule that raises costs no other: a warning says that it could not be judged, and
-    `on_fault` is called with that while the exception is handled.
+    is aware UTC. `before` are the warnings of the last document: what began earlier than can be seen, or has no
+    beginning but the moment in which it was first noticed, keeps that. A rule that raises costs no other: a warning
+    says that it could not be judged, and `on_fault` is called with that while the exception is handled.
     """
     facts = Facts(document, now)
     noticed = {(said["rule"], said["mark"]): said["since"] for said in before if said.get("mark")}
@@ -74,8 +74,9 @@ def judge(
 
 def _warning(rule: Rule, finding: Finding, noticed: _Noticed, now: datetime) -> Warning:
     since = finding.since
-    if since is None and finding.mark is not None:
-        since = noticed.get((rule.name, finding.mark)) or now.isoformat(timespec="milliseconds")
+    if finding.mark is not None:
+        known = [since or now.isoformat(timespec="milliseconds"), noticed.get((rule.name, finding.mark))]
+        since = min((moment for moment in known if moment), key=datetime.fromisoformat)
     severity = finding.severity or rule.severity
     return Warning(rule.name, severity, finding.text, since, rule.panel, finding.keeps, finding.mark)
 

@@ -28,7 +28,8 @@ class Finding:
     One thing that a rule found. `since` is an ISO moment, None where nobody knows; severity None is the rule's.
 
     `keeps`: something waits for it now; what keeps nothing from going is a warning and never the verdict. `mark` is
-    what it is about, where nothing says when that began: it counts from when it was first noticed.
+    what it is about, where nothing says when that began, or only whether it did within two hours: it counts from when
+    it was first noticed.
     """
 
     text: str
@@ -180,6 +181,7 @@ def failure_ratio_high(facts: Facts, limits: Thresholds, *, critical: bool) -> I
                 f"{failed * 100 / attempts:.1f} % of {channel_word(row['channel'])} failed in the last"
                 f" {FAILURE_WINDOW_S // 60} min: {failed:,} of {attempts:,}{_dealt_with(row['failed_15m'] - failed)}.",
                 row.get("failing_since"),
+                mark=row["channel"],
             )
 
 
@@ -192,10 +194,10 @@ def dead_letters_growing(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
     rows = [row for row in facts.rows("traffic", "channels") if row["dead_lettered_15m"]]
     count = sum(row.get("dead_open_15m", row["dead_lettered_15m"]) for row in rows)
     if count >= limits.dead_letters_growing:
-        began: list[Any] = [row.get("dead_lettering_since") for row in rows]
-        since = min(began) if all(began) else None
+        since = min((row["dead_lettering_since"] for row in rows if row.get("dead_lettering_since")), default=None)
         rest = _dealt_with(sum(row["dead_lettered_15m"] for row in rows) - count)
-        yield Finding(f"{count:,} deliveries were dead-lettered in the last {FAILURE_WINDOW_S // 60} min{rest}.", since)
+        text = f"{count:,} deliveries were dead-lettered in the last {FAILURE_WINDOW_S // 60} min{rest}."
+        yield Finding(text, since, mark="all channels")
 
 
 def not_moving(facts: Facts, limits: Thresholds) -> Iterator[Finding]:

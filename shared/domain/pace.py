@@ -38,18 +38,18 @@ def percentile(took: Mapping[int, int], share: float) -> float | None:
     return float(BOUNDS_S[-1])
 
 
-def run_began(ago: Collection[int], *, gap: int, kept: int) -> int | None:
+def run_began(ago: Collection[int], *, gap: int) -> int | None:
     """
     How many minutes ago a run that is not over began, of minutes none of which is more than `gap` after the one before.
 
-    `kept` minutes are looked at. None: there is no such run, or what belongs to it may be older than that.
+    None: there is no such run. Of one that is older than what is looked at, its beginning there.
     """
-    began, last = None, 0
+    began = None
     for minute in sorted(ago):
-        if minute - last > gap:
+        if minute - (began or 0) > gap:
             break
-        began = last = minute
-    return None if began is None or began + gap > kept else began
+        began = minute
+    return began
 
 
 def sustained(full_minutes: Sequence[int], *, running: int = 0) -> float | None:

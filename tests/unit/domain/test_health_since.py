@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.domain import health
-from tests.unit.domain.test_health import LIMITS, NOW, ago, changed, due, judged, provider
+from tests.unit.domain.test_health import LIMITS, NOW, ago, changed, channel, due, judged, provider
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,13 @@ def test_settings_are_missing_since_the_oldest_message_waits_for_them() -> None:
     assert [(warning.rule, warning.since) for warning in judged(document)] == [
         ("ProviderNotConfigured", ago(minutes=9))
     ]
+
+
+@pytest.mark.parametrize("minutes_before", [300, 60])
+def test_what_began_before_the_hours_that_are_looked_at_keeps_its_beginning(minutes_before: int) -> None:
+    """Of failures two hours are looked at: after five, their beginning there is not that of the failures."""
+    row = channel(sent_15m=89, failed_15m=11) | {"failing_since": ago(minutes=119)}
+    document = changed(traffic={"channels": [row]})
+    told = [{**judged(document)[0].as_json(), "since": ago(minutes=minutes_before)}]
+    (warning,) = health.judge(document, LIMITS, NOW, before=told)
+    assert warning.since == ago(minutes=max(minutes_before, 119))

@@ -30,11 +30,10 @@ def test_percentiles_lie_within_their_bucket() -> None:
         ([2, 17, 33], 17),  # 16 minutes without it end a run
         ([16, 17], None),  # over
         ([*range(0, 106, 5)], 105),
-        ([*range(0, 111, 5)], None),  # what is older is not kept
     ],
 )
 def test_a_run_began_where_no_gap_is_before_it(ago: list[int], began: int | None) -> None:
-    assert run_began(ago, gap=15, kept=120) == began
+    assert run_began(ago, gap=15) == began
 
 
 @pytest.mark.parametrize(
