@@ -13,6 +13,7 @@ from admin.monitoring import (
     access,
     audit,
     bulk,
+    compressing,
     digest_form,
     digest_history,
     digest_requeue,
@@ -57,13 +58,14 @@ def create_app(settings: Settings) -> Flask:
 
     Call it after the fork: the ledger's pool has threads, and those do not survive one (no gunicorn --preload).
     """
-    app = Flask("admin")
+    app = Flask("admin", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_SMALL_BODY_BYTES
     app.url_map.strict_slashes = False
     services = extensions.install(app, settings)
     snapshot_cache.install(app, services)
     stream.install(app, services)
     looks.install(app)
+    compressing.install(app)
     errors.register(app, fault_page)
     app.before_request(_name_request)
     app.after_request(_tell_request_name)

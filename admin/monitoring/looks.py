@@ -1,18 +1,14 @@
 """What templates may call beside Flask's own: words, pictures, moments, and addresses of static files."""
 
-import functools
-import hashlib
 from datetime import UTC, datetime
-from pathlib import Path
 
-from flask import Flask, Response, request, url_for
+from flask import Flask
 
+from admin.monitoring.compressing import asset
 from admin.monitoring.drawing import bar, sparkline
 from shared.domain import words
 from shared.domain.masking import mask_text
 from shared.domain.states import DeliveryStatus
-
-_STATIC = Path(__file__).parents[1] / "static"
 
 #: The shape and colour of a delivery's state, on every page alike.
 STATUS_KINDS = {
@@ -27,16 +23,6 @@ STATUS_KINDS = {
     DeliveryStatus.CANCELLED: "off",
     DeliveryStatus.EXPIRED: "off",
 }
-
-
-def asset(name: str) -> str:
-    """The address of a static file, which changes with what is in it: browsers may keep it for good."""
-    return url_for("static", filename=name, v=_digest(name))
-
-
-@functools.cache
-def _digest(name: str) -> str:
-    return hashlib.sha256((_STATIC / name).read_bytes()).hexdigest()[:10]
 
 
 def ago(iso: str) -> str:
@@ -93,11 +79,3 @@ def install(app: Flask) -> None:
     )
     app.jinja_env.trim_blocks = True
     app.jinja_env.lstrip_blocks = True
-    app.after_request(_keep_static)
-
-
-def _keep_static(response: Response) -> Response:
-    # Its address names its contents (`asset`), so it never changes.
-    if request.endpoint == "static" and "v" in request.args:
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-    return response

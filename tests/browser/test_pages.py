@@ -1,28 +1,23 @@
 """What holds for every page of `tests.browser.pages`."""
 
-import gzip
-import re
-
 import pytest
 from playwright.sync_api import Browser, expect
 
 from shared.ledger.db import Ledger
 from tests.browser.chromium import Person
 from tests.browser.pages import PAGES, PageCase
-from tests.browser.usable import check_usable
+from tests.browser.usable import check_light, check_usable
 from tests.support.site import Site
-
-#: Bytes of a first load, compressed, everything together.
-MOST = 60 * 1024
 
 pages = pytest.mark.parametrize("case", PAGES, ids=lambda case: case.name)
 
 
 @pages
-def test_everybody_can_use_the_page_in_both_themes_and_on_a_telephone(
+def test_a_first_load_is_light_and_everybody_can_use_the_page_in_both_themes_and_on_a_telephone(
     browser_person: Person, site_ledger: Ledger, case: PageCase
 ) -> None:
     page = browser_person.open(case.open(site_ledger))
+    check_light(page)
     check_usable(page)
     if "no such" in case.name:
         browser_person.faults.clear()  # its 404
@@ -38,16 +33,3 @@ def test_without_scripts_the_page_says_the_same(
         page = Person(context, site.url, ready=site.until_it_knows_now).open(path)
         expect(page.get_by_role("heading", level=1)).to_have_count(1)
         expect(page.locator("button:not(form button)").filter(visible=True)).to_have_count(0)
-
-
-@pages
-def test_a_first_load_is_light(site: Site, site_ledger: Ledger, case: PageCase) -> None:
-    def load(path: str) -> bytes:
-        text = site.get(path)[1]
-        return gzip.compress(text.encode(), 6)
-
-    path = case.open(site_ledger)
-    text = site.get(path)[1]
-    parts = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', text))
-    weights = {part: len(load(part)) for part in parts} | {path: len(load(path))}
-    assert sum(weights.values()) <= MOST, weights

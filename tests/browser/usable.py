@@ -1,4 +1,4 @@
-"""Whether everybody can use a page: in both themes, by the rules of WCAG 2.2, and on a telephone."""
+"""Whether everybody can use a page: over a slow line, in both themes, by the rules of WCAG 2.2, and on a telephone."""
 
 from typing import Literal
 
@@ -14,6 +14,18 @@ NARROW = 320
 TOO_WIDE = """[...document.querySelectorAll('body *:not(thead *)')]
     .filter(element => element.getBoundingClientRect().right > innerWidth + 0.5)
     .map(element => element.outerHTML.slice(0, 200))"""
+#: Bytes of a first load as they were transferred, everything together; what the page fetches afterwards is not in it.
+MOST_BYTES = 60 * 1024
+TRANSFERRED = """Object.fromEntries(performance.getEntries()
+    .filter(entry => entry.entryType === 'navigation' || ['link', 'script', 'img', 'css'].includes(entry.initiatorType))
+    .map(entry => [new URL(entry.name).pathname, entry.transferSize]))"""
+
+
+def check_light(page: Page) -> None:
+    """Fail where the page that was just opened, for the first time in this browser, is too much for a slow line."""
+    weights = page.evaluate(TRANSFERRED)
+    assert len(weights) > 1
+    assert sum(weights.values()) <= MOST_BYTES, weights
 
 
 def check_usable(page: Page) -> None:
