@@ -1,4 +1,4 @@
-"""Relays that put mail off, from the first try to the last: greylisting, a rate, a day's quota."""
+"""Relays that put mail off, from the first try to the last: greylisting, a rate, a day's quota, no relaying at all."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from shared.domain.states import Channel, SendStatus
+from shared.domain.states import Channel, Mode, SendStatus
 from shared.ledger.db import Ledger
 from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
@@ -14,6 +14,7 @@ from tests.support.factories import MadeSend, counts, make_send, send_status
 from tests.support.ledger_rows import delivery, make_due, scalar
 from tests.support.scripted_http import Step
 from tests.support.scripted_smtp import ScriptedSmtp, scripted_smtp
+from workers.actors.senders import Senders
 
 GREYLISTED = b"450 4.2.0 greylisted, try again later\r\n"
 #: Calls of one window, and so what one refusal may cost at most.
@@ -127,3 +128,22 @@ def test_a_day_without_quota_costs_one_window_an_hour_and_no_attempt(
     worker.run(send)
     assert counts(ledger, send.id) == {"sent": 300}
     assert set(Counter(taken.recipient for taken in relay.taken).values()) == {1}
+
+
+@pytest.mark.parametrize("refusal", [b"550 relay not permitted\r\n", b"554 5.7.1 Relay access denied\r\n"])
+def test_a_relay_that_carries_no_mail_of_ours_fails_four_and_holds_the_rest_until_it_does(
+    ledger: Ledger, worker: InProcess, relay: ScriptedSmtp, refusal: bytes
+) -> None:
+    circuit = Senders(worker.runtime).sender(Channel.EMAIL, Mode.LIVE).guards.circuit
+    relay.always("rcpt", refusal)
+    send = sending(ledger, 60)
+    for look in range(2):
+        worker.run(send)
+        worker.run(send)
+        assert counts(ledger, send.id) == {"failed": 4, "owed": 56}
+        assert sum(line.startswith("RCPT") for line in relay.commands) <= CAP + look
+        assert circuit.look_again()
+    assert scalar(ledger, "SELECT configuration_error FROM provider_state").startswith("smtp_relay_denied: ")
+    relay.always("rcpt", b"250 ok\r\n")
+    worker.run(send)
+    assert counts(ledger, send.id) == {"failed": 4, "sent": 56}
