@@ -210,6 +210,7 @@ PAGES = [
     PageCase("digests, nothing there", _empty("/admin/monitoring/digests")),
     PageCase("digests", _digests),
     PageCase("switching a digest channel off", lambda ledger: f"{_digests(ledger)}/channels/ops/disable"),
+    PageCase("removing a digest channel", lambda ledger: f"{_digests(ledger)}/channels/ops/remove"),
     PageCase("adding a digest channel", _empty("/admin/monitoring/digests/channels/new?type=webhook")),
     PageCase("editing a digest channel", lambda ledger: f"{_digests(ledger)}/channels/ops/edit"),
     PageCase("history of digests, nothing there", _empty("/admin/monitoring/digests/history")),

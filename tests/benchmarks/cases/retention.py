@@ -17,8 +17,8 @@ from workers.actors.retention import run_retention
 
 #: Rows per batch of the sends that are to be forgotten: the usual one.
 _BATCH = 25
-#: Deliveries of each of them.
-_OF_A_SEND = 100_000
+#: Deliveries of each of them, as large as they get: 40,000 batches.
+_OF_A_SEND = 1_000_000
 #: s; a run that is silent for 120 s is gone on with at the next tick, which comes every 60 s.
 _GOES_ON_S = 200.0
 
