@@ -75,7 +75,8 @@ def _item(delivery: str, *, is_revealed: bool = False) -> str:
         cause=cause,
         revealed=found.address if is_revealed else None,
         error=found.error or "",
-        can_requeue=_can_requeue(found),
+        can_discard=_is_open(found),
+        can_requeue=_is_open(found) and not found.refused,
     )
 
 
@@ -90,10 +91,8 @@ def _not_there(send: ShownSend | None, row_no: int) -> ProblemError:
     return ProblemError(HTTPStatus.NOT_FOUND, "removed", detail)
 
 
-def _can_requeue(found: FailedDelivery) -> bool:
-    return (
-        found.status in _OPEN_FAILURES and found.prove_at is None and found.discarded_at is None and not found.refused
-    )
+def _is_open(found: FailedDelivery) -> bool:
+    return found.status in _OPEN_FAILURES and found.prove_at is None and found.discarded_at is None
 
 
 def _attempts(found: FailedDelivery, events: Sequence[Event]) -> int:

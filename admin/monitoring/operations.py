@@ -20,6 +20,8 @@ from shared.ledger.operation_results import LARGE, Outcome
 from shared.ledger.operations import Operation
 
 PAGE_SIZE = 50
+#: Seconds after its time at which an operation that nobody works on is one that waits for a worker.
+_LATE_S = 15.0
 _FAILURES = frozenset({"failed", "dead_lettered", "unsure"})
 _STATES = {
     "scheduled": ("begins soon", "busy"),
@@ -56,6 +58,7 @@ def _operation(view: View) -> Mapping[str, object]:
         "state_word": word,
         "state_kind": kind,
         "begins_in_s": max(0, round(begins_in_s)),
+        "waits_s": _waits_s(found),
         "can_undo": found.status == "scheduled",
         "percent": _percent(found),
         "per_s": _per_s(found),
@@ -66,6 +69,14 @@ def _operation(view: View) -> Mapping[str, object]:
         "skips": {why.words: count for why, count in skips.items()},
         "done_words": found.kind.done,
     }
+
+
+def _waits_s(found: Operation) -> float | None:
+    """Seconds for which it should have gone on and nobody is at it; None where that is no news."""
+    if found.status not in {"scheduled", "running"}:
+        return None
+    late_s = (datetime.now(UTC) - found.run_at).total_seconds()
+    return late_s if late_s > _LATE_S else None
 
 
 def _became(found: Operation, outcome: Outcome, *, is_past: bool) -> list[dict[str, object]]:

@@ -204,12 +204,17 @@ def seconds_for(deliveries: int, sends: int, *, kind: OperationKind) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CanaryResult:
-    """Of the first ones: how many went, how many were tried again, how many of these failed for the same cause."""
+    """
+    Of the first ones: how many went, how many were tried again, how many of these failed for the same cause.
+
+    `other_failures`: tried again and failed for good, for another cause.
+    """
 
     gone: int
     tried: int
     same_failure: int
     waited_s: float
+    other_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +232,9 @@ def canary_step(result: CanaryResult) -> CanaryStep:
         return CanaryStep(most=None if step is None else step - result.gone)
     if result.tried < result.gone and result.waited_s < CANARY_PATIENCE_S:
         return CanaryStep(most=0)
-    if 2 * result.same_failure > result.tried:
-        tried, same = f"{result.tried:,}", f"{result.same_failure:,}"
-        return CanaryStep(stop=f"of the first {tried} tried again {same} failed for the same cause as before")
+    # One alone that fails for another cause may be like no other.
+    others = result.other_failures if result.gone == CANARY_STEPS[-1] else 0
+    if 2 * (result.same_failure + others) > result.tried:
+        stop = f"of the first {result.tried:,} tried again {result.same_failure:,} failed for the same cause as before"
+        return CanaryStep(stop=f"{stop}, {others:,} for good for another" if others else stop)
     return CanaryStep(most=None if step is None else step - result.gone)

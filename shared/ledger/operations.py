@@ -204,8 +204,8 @@ def next_items(connection: Connection, operation: Taken, *, limit: int) -> list[
 def canary_result(connection: Connection, operation: Taken) -> CanaryResult:
     """What became of the ones that went first."""
     row = connection.execute(_CANARY, {"id": operation.id}).fetchone()
-    gone, tried, same = row or (0, 0, 0)
-    return CanaryResult(gone, tried, same, operation.since_stage_s)
+    gone, tried, same, others = row or (0, 0, 0, 0)
+    return CanaryResult(gone, tried, same, operation.since_stage_s, others)
 
 
 def note_progress(connection: Connection, operation: Taken, *, done: int, skipped: int, pause_s: float) -> None:

@@ -81,13 +81,14 @@ RETURNING id
 
 -- name: judge_canary
 -- What became of the first ones: each by its first attempt in the new epoch, or by a settled state without one.
--- The same failure: with the signature of the last attempt of the epoch before.
+-- The same failure: with the signature of the last attempt of the epoch before. Others: failed for good, with another.
 SELECT count(*)::int, count(*) FILTER (WHERE now.outcome IS NOT NULL OR d.settled_at IS NOT NULL OR d.epoch > i.epoch + 1)::int,
-       count(*) FILTER (WHERE now.signature = before.signature)::int
+       count(*) FILTER (WHERE now.signature = before.signature)::int,
+       count(*) FILTER (WHERE now.became = 'failed' AND now.signature IS DISTINCT FROM before.signature)::int
 FROM operation_item i
 JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
 LEFT JOIN LATERAL (
-    SELECT a.outcome, a.signature FROM attempt a
+    SELECT a.outcome, a.signature, a.became FROM attempt a
     WHERE a.send_id = i.send_id AND a.row_no = i.row_no AND a.epoch = i.epoch + 1
     ORDER BY a.ended_at LIMIT 1
 ) AS now ON true

@@ -224,6 +224,21 @@ def test_a_thousand_need_no_typing(browser: Browser, ledger: Ledger) -> None:
     confirm(browser, "kind=requeue", reason="outage over")
 
 
+def test_an_operation_that_no_worker_takes_up_says_so(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    path = confirm(browser, "kind=requeue")
+    let_begin(ledger, 11)
+    said = text_of(browser.get(path))
+    assert "Requeueing 3 at any moment" in said
+    assert "no worker" not in said
+    let_begin(ledger, 60)
+    said = text_of(browser.get(path))
+    assert "Requeueing 3 as soon as a worker takes it up" in said
+    assert "begins soon – no worker has been at it for 1 min : look at queue ops on System" in said
+    finish(ledger)
+    assert "no worker" not in text_of(browser.get(path))
+
+
 def test_it_is_undone_after_nine_seconds_and_not_after_eleven(browser: Browser, ledger: Ledger) -> None:
     send = make_failures(ledger, count=3)
     path = confirm(browser, "kind=requeue")

@@ -140,6 +140,16 @@ def test_a_tenant_s_reference_that_is_an_address_is_masked_on_the_item_page(brow
     assert "their reference case of j***@e***.com" in text_of(page)
 
 
+def test_what_was_refused_at_acceptance_can_be_discarded_and_not_requeued(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, status="failed")
+    path = f"{PAGE}/{send.id}.1"
+    assert "kind=requeue" in browser.get(path).text
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE failure SET refused = true")
+    page = browser.get(path).text
+    assert ("kind=requeue" in page, "kind=discard" in page) == (False, True)
+
+
 def test_an_address_is_revealed_for_a_reason_that_the_audit_keeps(browser: Browser, ledger: Ledger, app: Flask) -> None:
     send = make_failures(ledger, addresses=["jane.doe@example.com"])
     path = f"{PAGE}/{send.id}.1/reveal"

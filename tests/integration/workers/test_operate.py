@@ -184,7 +184,7 @@ def test_it_stops_when_the_first_ones_fail_again_for_the_same_cause(
     wait_until(lambda: work(ches) and operation(ledger, made.id).status == "stopped", what="the stop")
     over = operation(ledger, made.id)
     assert (over.done, over.left) == (11, 29)
-    assert over.why == "of the first 11 tried again 10 failed for the same cause as before"
+    assert over.why == "of the first 11 tried again 10 failed for the same cause as before, 1 for good for another"
 
 
 def test_single_sends_go_back_more_slowly_than_the_rows_of_one(ledger: Ledger, worker: InProcess) -> None:

@@ -104,5 +104,19 @@ def test_the_rest_stays_when_most_of_the_first_fail_for_the_same_cause(gone: int
     assert step.stop == f"of the first {tried} tried again {same} failed for the same cause as before"
 
 
+@pytest.mark.parametrize(
+    ("gone", "same", "others", "stop"),
+    [
+        (11, 2, 4, "of the first 11 tried again 2 failed for the same cause as before, 4 for good for another"),
+        (11, 2, 3, None),
+        (1, 0, 1, None),
+    ],
+)
+def test_the_rest_stays_when_most_of_the_first_fail_for_good_whatever_the_cause(
+    gone: int, same: int, others: int, stop: str | None
+) -> None:
+    assert canary_step(CanaryResult(gone, gone, same, 1, others)).stop == stop
+
+
 def test_every_reason_has_its_words() -> None:
     assert all(why.words for why in LeftOut)
