@@ -1,5 +1,6 @@
 """What templates may call beside Flask's own: words, pictures, moments, and addresses of static files."""
 
+import math
 from datetime import UTC, datetime
 
 from flask import Flask
@@ -28,6 +29,12 @@ STATUS_KINDS = {
 def ago(iso: str) -> str:
     """How far from now a moment is."""
     return words.ago(_moment(iso), datetime.now(UTC))
+
+
+def until(iso: str) -> str:
+    """How many seconds there are until a moment: "in 8 s"; once it has come, "at any moment"."""
+    seconds = math.ceil((_moment(iso) - datetime.now(UTC)).total_seconds())
+    return f"in {seconds} s" if seconds > 0 else "at any moment"
 
 
 def exact(iso: str) -> str:
@@ -61,6 +68,7 @@ def install(app: Flask) -> None:
     app.jinja_env.globals.update(
         asset=asset,
         ago=ago,
+        until=until,
         exact=exact,
         time_of_day=time_of_day,
         as_iso=as_iso,

@@ -51,13 +51,11 @@ def _operation(view: View) -> Mapping[str, object]:
         read = operation_results.outcome if is_counted else operation_results.counted
         outcome = read(connection, id_) if found.done else Outcome({})
         skips = operation_results.skips(connection, id_) if found.skipped else {}
-    begins_in_s = (found.run_at - datetime.now(UTC)).total_seconds() if found.status == "scheduled" else 0.0
     word, kind = _STATES[found.status]
     return {
         "operation": found,
         "state_word": word,
         "state_kind": kind,
-        "begins_in_s": max(0, round(begins_in_s)),
         "waits_s": _waits_s(found),
         "can_undo": found.status == "scheduled",
         "percent": _percent(found),

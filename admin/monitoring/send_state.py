@@ -1,7 +1,7 @@
 """What the page of one send says of it, as plain values: state, books, time left, events. Nothing of a recipient."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from admin.extensions import Services
@@ -98,7 +98,7 @@ def figures(services: Services, send: ShownSend) -> dict[str, Any]:
         "parts": {
             name: send.summed(name) for name in ("suppressed", "cancelled", "expired", "dead_lettered", "proving")
         },
-        "cancels_in_s": cancels_in_s(send),
+        "cancelled_for_good_at": send.cancel_asked_at and send.cancel_asked_at + timedelta(seconds=UNDO_S),
         "unaccounted": sum(books.unaccounted for books in send.books.values()),
     }
 
@@ -113,13 +113,6 @@ def may_do(send: ShownSend) -> list[str]:
     if send.status in _OVER or send.cancel_asked_at:
         return []
     return ["resume" if send.status is SendStatus.PAUSED else "pause", "cancel"]
-
-
-def cancels_in_s(send: ShownSend) -> int | None:
-    """Seconds until a cancelled send is so for good; None where nobody cancelled it, or nothing can be undone."""
-    if send.cancel_asked_at is None:
-        return None
-    return max(0, round(UNDO_S - (send.read_at - send.cancel_asked_at).total_seconds()))
 
 
 def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:

@@ -44,10 +44,15 @@
     if (Math.abs(ms) < 10000) return "just now";
     return ms > 0 ? `${durationText(ms)} ago` : `in ${durationText(-ms)}`;
   }
+  function untilText(at) { // as `until` of the server
+    const s = Math.ceil((at - now()) / 1000);
+    return s > 0 ? `in ${s} s` : "at any moment";
+  }
   function showTimes() {
-    for (const time of $$("time[data-relative], time[data-exact], time[data-clock-time]")) {
+    for (const time of $$("time[data-relative], time[data-exact], time[data-clock-time], time[data-countdown]")) {
       const at = new Date(time.dateTime), exact = exactText(at);
-      const text = "exact" in time.dataset ? exact : "clockTime" in time.dataset ? clockTimeText(at) : agoText(at);
+      const text = "exact" in time.dataset ? exact : "clockTime" in time.dataset ? clockTimeText(at)
+        : "countdown" in time.dataset ? untilText(at) : agoText(at);
       if (time.textContent !== text) time.textContent = text;
       if (time.title !== exact) time.title = exact;
     }

@@ -43,7 +43,7 @@ class ListedSend:
 @dataclass(frozen=True)
 class ShownSend(ListedSend):
     """
-    A send with its books, read at `read_at`.
+    A send with its books.
 
     `forgotten_at` is when retention removed its recipients; the books are the totals then. `subject` is the template.
     `paused_by` is the operator who paused it, None where its tenant or the machine did.
@@ -63,7 +63,6 @@ class ShownSend(ListedSend):
     forgotten_at: datetime | None
     subject: str | None
     cancel_asked_at: datetime | None
-    read_at: datetime
     books: Mapping[Channel, ChannelBooks]
 
     @property
@@ -175,8 +174,7 @@ def find(connection: Connection, send_id: UUID) -> ShownSend | None:
         resumed_at=row[19],
         forgotten_at=row[20],
         subject=row[22],
-        cancel_asked_at=row[24],
-        read_at=row[23],
+        cancel_asked_at=row[23],
         books={Channel(each): ChannelBooks.read(count, counts.get(each, {})) for each, count in accepted.items()},
     )
 

@@ -7,8 +7,12 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from shared.domain.requeue import FailureFilter
+from shared.ledger.db import Ledger
 from tests.browser.chromium import Person
 from tests.browser.stage import PATH, Stage
+from tests.support.failing import make_failures
+from tests.support.requeuing import plan
 from tests.support.waiting import wait_until
 
 WAITING = "Updates waiting – show"
@@ -313,3 +317,15 @@ def test_without_scripts_the_page_is_whole_and_says_how_old_it_is(person: Person
         expect(page.locator(name).filter(visible=True)).to_have_count(0)
     page.get_by_role("link", name="Overview").click()
     page.wait_for_url("**/admin/monitoring")
+
+
+def test_what_can_be_undone_is_counted_down_without_a_look(browser_person: Person, site_ledger: Ledger) -> None:
+    make_failures(site_ledger, count=2)
+    page = browser_person.open(f"/admin/monitoring/operations/{plan(site_ledger, FailureFilter(), undo_s=600).id}")
+    page.get_by_role("button", name="Pause").click()
+    left = page.locator(".banner time")
+    first = left.inner_text()
+    expect(left).not_to_have_text(first)
+    assert 0 < int(left.inner_text().split()[1]) < int(first.split()[1]) <= 600
+    left.evaluate("time => { time.dateTime = '2026-01-01T00:00:00Z'; }")
+    expect(left).to_have_text("at any moment")

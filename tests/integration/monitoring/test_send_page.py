@@ -242,7 +242,7 @@ def test_a_cancel_stops_at_once_and_is_undone_within_ten_seconds(
 ) -> None:
     shown = text_of(browser.post(address(mixed, "/cancel"), {"reason": "wrong list", "shown": "22"}, follow=True))
     assert "The send is stopped." in shown
-    assert re.search(r"Nothing of it is sent. Cancelled for good in \d+ s Undo", shown)
+    assert re.search(r"Nothing more of it is sent. Cancelled for good in \d+ s Undo", shown)
     assert "Cancel what remains" not in shown
     assert send_status(ledger, mixed.id) == "paused"
     assert Hand(ledger).take(mixed, limit=1)[1] == []
