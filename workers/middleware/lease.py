@@ -9,15 +9,18 @@ from shared.ledger import workers
 from shared.ledger.db import POSTGRES_AWAY, Ledger
 
 _log = logging.getLogger(__name__)
+#: Goes on while the machine sleeps, where there is such a clock: Linux's monotonic one stands still meanwhile, and a
+#: lease would outlive its time. One that a hypervisor stops from outside knows of no time at all (ADR-0007).
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class WorkerLease:
     """
     A row in `worker`, renewed by a thread of its own.
 
-    `holds()` is answered from this machine's monotonic clock alone: a process that was frozen past its lease
-    knows it before its next call, without asking anybody. The moment counted from is taken before the
-    renewing statement starts, so this side always gives up first.
+    `holds()` is answered from this machine's clock alone, one that nobody sets: a process that was frozen past its
+    lease knows it before its next call, without asking anybody. The moment counted from is taken before the renewing
+    statement starts, so this side always gives up first.
     """
 
     def __init__(self, ledger: Ledger, *, name: str, lease_s: float, renew_s: float) -> None:
@@ -36,13 +39,13 @@ class WorkerLease:
 
     def holds(self, worker: UUID) -> bool:
         """Whether what this process leased as `worker` is still its own; never again once that lease was lost."""
-        return worker == self.worker and time.monotonic() < self._until
+        return worker == self.worker and time.clock_gettime(_CLOCK) < self._until
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the first registration; False when it did not come in time."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() >= self._until:
-            if time.monotonic() > deadline or self._stop.wait(0.05):
+        deadline = time.clock_gettime(_CLOCK) + timeout_s
+        while time.clock_gettime(_CLOCK) >= self._until:
+            if time.clock_gettime(_CLOCK) > deadline or self._stop.wait(0.05):
                 return False
         return True
 
@@ -60,7 +63,7 @@ class WorkerLease:
     def _run(self) -> None:
         registered = False
         while not self._stop.is_set():
-            asked = time.monotonic()
+            asked = time.clock_gettime(_CLOCK)
             try:
                 registered = self._renew(registered=registered)
                 self._until = asked + self._lease_s
