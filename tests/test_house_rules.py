@@ -125,6 +125,18 @@ def test_every_named_statement_is_used_and_every_used_one_exists() -> None:
     queries.check()
 
 
+def test_attempts_and_the_audit_are_only_added_to() -> None:
+    changing = re.compile(
+        r"\b(UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE)\s+(?:ONLY\s+|TABLE\s+)*(attempt|audit)\b", re.I
+    )
+    found = {
+        (path.name, " ".join(words[1].upper().split()), words[2])
+        for path in (CHECKOUT / "shared" / "ledger" / "sql").glob("*.sql")
+        for words in changing.finditer(path.read_text(encoding="utf-8"))
+    }
+    assert found == {("retention.sql", "DELETE FROM", "attempt")}  # those of sends that are long over
+
+
 def test_sql_lives_in_the_ledger() -> None:
     verbs = re.compile(r"\b(INSERT INTO|DELETE FROM|UPDATE \w+ SET|SELECT .+ FROM)\b")
     # Asks the catalogue of a server that it has just made whether the database is there.

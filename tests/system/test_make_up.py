@@ -20,6 +20,7 @@ from tests.support.waiting import wait_until
 
 #: s; the programs of seven processes are loaded at once, on two cores that others use too
 START_TIMEOUT = 90.0
+PROCESSES = ("web", "worker_ingest", "worker_send", "worker_bulk", "worker_ops", "clock")
 
 
 @pytest.fixture
@@ -81,10 +82,12 @@ def test_the_printed_line_sends_a_message_that_reaches_the_inbox_and_ctrl_c_ends
     make_up.signal_group(signal.SIGINT)  # as the terminal does: to make and to what it runs
     make_up.wait(60)
     output = make_up.output()
-    for name in ("web", "worker_ingest", "worker_send", "worker_bulk", "worker_ops", "clock"):
+    for name in PROCESSES:
         assert re.search(rf"{name} ended \((exit code 0|signal SIGTERM)\)", output), name
     assert "killed" not in output
-    assert output.rstrip().splitlines()[-1].endswith("Interrupt") or "stopping the embedded Postgres" in output
+    ends = [output.index(f"{name} ended") for name in PROCESSES]
+    servers = [output.index(f"stopping the embedded {name}") for name in ("Postgres", "Valkey")]
+    assert output.index("stopping: work in hand is finished") < min(ends) < max(ends) < min(servers)
     wait_until(lambda: not any(map(is_alive, family)), timeout=5, what="the end of all it started")
 
 

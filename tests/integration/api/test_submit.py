@@ -263,7 +263,7 @@ def test_senders_fall_back_to_the_tenants_then_to_the_installations(
     assert the_send(ledger)["content"]["email"]["from"] == '"Tidings" <no-reply@example.com>'
 
 
-def test_the_largest_submission_is_stored_without_a_cliff(api: Api, ledger: Ledger) -> None:
+def test_a_long_submission_is_stored_whole(api: Api, ledger: Ledger) -> None:
     rows = [{"to": f"r{number}@example.com", "params": {"name": f"n{number}"}} for number in range(3_000)]
     answer = api.submit(email(*rows)).get_json()
     assert answer["accepted"]["email"] == 3_000

@@ -64,6 +64,21 @@ def test_migrating_twice_changes_nothing(empty_database_url: str) -> None:
     assert len(heads) == 1
 
 
+def test_a_migration_waits_for_no_lock_and_runs_no_statement_for_longer_than_it_may(empty_database_url: str) -> None:
+    command.upgrade(alembic_config(empty_database_url), "0001_pre_ledger")
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute("CREATE TABLE bound (lock text, statement text)")
+        connection.execute(
+            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO bound"
+            " SELECT current_setting('lock_timeout'), current_setting('statement_timeout'); RETURN NULL; END $$"
+        )
+        connection.execute("CREATE TRIGGER note AFTER UPDATE ON alembic_version EXECUTE FUNCTION note()")
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        seen = connection.execute("SELECT DISTINCT lock, statement, count(*) > 10 FROM bound GROUP BY 1, 2").fetchall()
+    assert seen == [("5s", "5min", True)]
+
+
 def test_a_pause_from_before_is_told_apart_into_who_and_why(empty_database_url: str) -> None:
     command.upgrade(alembic_config(empty_database_url), "0017_pre_operation_results")
     send_id, other_id = uuid4(), uuid4()
