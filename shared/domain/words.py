@@ -5,6 +5,8 @@ from datetime import datetime
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 #: Below this many seconds or minutes the smaller unit is said too.
 _FEW = 10
+#: Seconds below which a span would read 0.0.
+_SHORTEST_S = 0.05
 #: Counts from here on are said in thousands or millions where there is little room.
 _THOUSAND, _MILLION = 1_000, 1_000_000
 
@@ -52,10 +54,10 @@ def duration(seconds: float | None) -> str:
 
 
 def short_duration(seconds: float | None) -> str:
-    """A span that may be below a second: "0.4 s", "2.1 s", "45 s", "4 min"; None → "–"."""
+    """A span that may be below a second: "under 0.1 s", "0.4 s", "2.1 s", "45 s", "4 min"; None → "–"."""
     if seconds is None or seconds >= _FEW:
         return duration(seconds)
-    return f"{max(0.0, seconds):.1f} s"
+    return f"{seconds:.1f} s" if seconds >= _SHORTEST_S else "under 0.1 s"
 
 
 def skew(seconds: float) -> str:

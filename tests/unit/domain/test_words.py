@@ -26,8 +26,8 @@ def test_a_rate_never_reads_nought_where_something_moves(per_second: float | Non
     assert words.rate(per_second) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.44, "0.4 s"), (-0.01, "0.0 s"), (-0.0, "0.0 s"), (61, "1 min")])
-def test_a_short_span_is_never_negative(seconds: float, text: str) -> None:
+@pytest.mark.parametrize(("seconds", "text"), [(0.44, "0.4 s"), (-0.01, "under 0.1 s"), (0.06, "0.1 s"), (61, "1 min")])
+def test_a_short_span_is_neither_negative_nor_nothing(seconds: float, text: str) -> None:
     assert words.short_duration(seconds) == text
 
 
