@@ -29,9 +29,16 @@ class OurLogger(Logger):  # type: ignore[misc]  # as above
 
 logger_class = OurLogger
 
+#: Seconds for which a stopping worker keeps connections on which nothing is asked: long enough for a request that is on
+#: its way. gunicorn's own 2 s are most of what a stop may take while pages are open.
+LINGER_S = 0.5
+
 
 def post_worker_init(worker: Any) -> None:
-    """Let open streams know when the worker is told to stop: otherwise it would wait for their browsers to leave."""
+    """Let open streams know when the worker is told to stop, and wait for no browser to leave."""
+    from gunicorn.workers import gthread  # type: ignore[import-untyped]  # as above
+
     from admin.monitoring import stream  # not in gunicorn's own process
 
     stream.hub(worker.wsgi).is_alive = lambda: bool(worker.alive)
+    gthread.STOP_KEEPALIVE_LINGER = LINGER_S
