@@ -32,6 +32,8 @@ def check_key(text: str) -> str:
         raise ValueError("is empty")
     if text != text.strip():
         raise ValueError("begins or ends with a space; keys are compared letter by letter")
+    if "\ufffd" in text:
+        raise ValueError("contains U+FFFD, which stands for what was not UTF-8; percent-encode the UTF-8 of the key")
     return _one_line(text)
 
 
@@ -58,7 +60,11 @@ def _source(text: str) -> str:
 
 
 def _details(value: dict[str, Any] | None) -> dict[str, Any] | None:
-    if value is not None and len(json.dumps(value, default=float, ensure_ascii=False)) > MAX_DETAILS_CHARS:
+    try:
+        chars = 0 if value is None else len(json.dumps(value, default=float, ensure_ascii=False, allow_nan=False))
+    except (ValueError, OverflowError):
+        raise ValueError("has a number that is out of range; give it as text") from None
+    if chars > MAX_DETAILS_CHARS:
         raise ValueError(f"has more than {MAX_DETAILS_CHARS:,} characters as JSON")
     return value
 

@@ -26,7 +26,7 @@ from admin.api.paging import decode_key_cursor, encode_key_cursor
 from admin.auth import credential, tenant_id_of
 from admin.errors import Fault, ProblemError, not_found
 from admin.extensions import services
-from shared.domain.digests import MAX_KEY_CHARS, Severity
+from shared.domain.digests import MAX_KEY_CHARS, MAX_SOURCE_CHARS, Severity
 from shared.domain.states import Mode
 from shared.ledger import events
 from shared.ledger.events import Finding, NewEvent, NewFinding
@@ -125,7 +125,7 @@ def put_findings() -> BaseModel:
 def replace_findings(source: str) -> BaseModel:
     """Say all that a source finds to be so now: what it does not name any more becomes inactive."""
     tenant_id = _live_tenant()
-    source = _key(source, "source")
+    source = _key(source, "source", MAX_SOURCE_CHARS)
     body = _read(SourceFindingsRequest, lambda body: _repeated("findings", "key", [f.key for f in body.findings]))
     new = [
         NewFinding(
@@ -170,12 +170,13 @@ def list_findings(query: FindingQuery) -> BaseModel:
     "/findings/{key}",
     summary="Look at a finding",
     answer=FindingView,
-    problems=(401, 403, 404, 503),
+    problems=(401, 403, 404, 422, 503),
     whole="key",
 )
 def get_finding(key: str) -> BaseModel:
     """Show a finding."""
     tenant_id = tenant_id_of(credential())
+    key = _key(key)
     with services().ledger.transaction() as connection:
         return _view(_found(events.find_finding(connection, tenant_id, key)))
 
@@ -185,12 +186,13 @@ def get_finding(key: str) -> BaseModel:
     "/findings/{key}",
     summary="Take a finding back",
     answer=FindingView,
-    problems=(401, 403, 404, 503),
+    problems=(401, 403, 404, 422, 503),
     whole="key",
 )
 def delete_finding(key: str) -> BaseModel:
     """Remove a finding; the answer shows it as it was. What was told of it stays told for as long as it is kept."""
-    tenant_id = tenant_id_of(credential())
+    tenant_id = _live_tenant()
+    key = _key(key)
     with services().ledger.transaction() as connection:
         return _view(_found(events.delete_finding(connection, tenant_id, key)))
 
@@ -224,9 +226,9 @@ def _repeated(name: str, field: str, keys: Sequence[str]) -> list[Fault]:
     return faults
 
 
-def _key(text: str, what: str = "key") -> str:
+def _key(text: str, what: str = "key", most: int = MAX_KEY_CHARS) -> str:
     try:
-        found = f"is longer than {MAX_KEY_CHARS} characters" if len(text) > MAX_KEY_CHARS else ""
+        found = f"is longer than {most} characters" if len(text) > most else ""
         check_key(text)
     except ValueError as error:
         found = str(error)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from admin.api.limits import MAX_FIELDS
+from admin.api.limits import MAX_DEPTH, MAX_FIELDS
 from admin.errors import Fault
 from shared.domain.text_checks import check_storable
 
@@ -46,11 +46,13 @@ def pointer_to(*parts: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def unstorable(value: Any, at: str = "") -> Iterator[Fault]:
-    """Every key and text under a value that Postgres could not hold, and every object that repeats a key."""
+def unstorable(value: Any, at: str = "", *, depth: int = 0) -> Iterator[Fault]:
+    """Every key and text under a value that Postgres could not hold, what is nested too deeply or repeats a key."""
     if isinstance(value, str):
         if (problem := check_storable(value)) is not None:
             yield Fault(at, problem)
+    elif depth >= MAX_DEPTH and isinstance(value, dict | list):
+        yield Fault(at, f"is nested more than {MAX_DEPTH} levels deep; give it as text")
     elif isinstance(value, dict):
         repeated = getattr(value, "key", None)
         if repeated is not None:
@@ -58,10 +60,10 @@ def unstorable(value: Any, at: str = "") -> Iterator[Fault]:
         for key, inner in value.items():
             if (problem := check_storable(key)) is not None:
                 yield Fault(at + pointer_to(key), f"the name {problem}")
-            yield from unstorable(inner, at + pointer_to(key))
+            yield from unstorable(inner, at + pointer_to(key), depth=depth + 1)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from unstorable(inner, at + pointer_to(index))
+            yield from unstorable(inner, at + pointer_to(index), depth=depth + 1)
 
 
 _PLAIN = {

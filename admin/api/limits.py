@@ -16,6 +16,8 @@ MAX_RECIPIENT_CHARS: Final = 2 * 1024 * 1024
 MAX_HEADER_CHARS: Final = 4 * 1024 * 1024
 #: Fields of an object that are looked at one by one; no object of ours has a tenth of it.
 MAX_FIELDS: Final = 100
+#: Objects and lists within each other in a body; what reads them again later goes no deeper than 255.
+MAX_DEPTH: Final = 32
 #: Characters of an Idempotency-Key.
 MAX_IDEMPOTENCY_KEY_CHARS: Final = 255
 #: Bytes of a body that is not a submission.

@@ -13,7 +13,7 @@ from typing import Any
 from flask import Blueprint, Response, request
 from pydantic import BaseModel
 
-from admin.api.faults import shape_faults
+from admin.api.faults import shape_faults, unstorable
 from admin.errors import ProblemError
 
 api = Blueprint("api", __name__, url_prefix="/api/v1")
@@ -105,7 +105,7 @@ def read_query(model: type[BaseModel]) -> BaseModel:
     if repeated:
         raise ProblemError(422, "invalid-query", f"The parameter {repeated[0]} is given more than once.")
     values = request.args.to_dict()
-    faults = shape_faults(model, values)
+    faults = list(unstorable(values)) or shape_faults(model, values)
     if faults:
         said = "; ".join(f"{fault.pointer.lstrip('/')}: {fault.detail}" for fault in faults)
         raise ProblemError(422, "invalid-query", f"The query string has faults: {said}.")

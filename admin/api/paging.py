@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from admin.api.limits import DEFAULT_PAGE, MAX_PAGE
 from admin.errors import ProblemError
 from shared.domain.states import DeliveryStatus, SendStatus
+from shared.domain.text_checks import check_storable
 
 
 def _page_size(value: object) -> object:
@@ -59,9 +60,12 @@ def decode_key_cursor(cursor: str) -> str:
     Raises: ProblemError 422.
     """
     try:
-        return _decode(cursor, None).decode()
+        key = _decode(cursor, None).decode()
     except UnicodeDecodeError:
         raise _bad_cursor() from None
+    if check_storable(key) is not None:
+        raise _bad_cursor()
+    return key
 
 
 def decode_send_cursor(cursor: str) -> UUID:

@@ -181,6 +181,9 @@ def test_a_test_key_reaches_no_endpoint(app: Flask, api: Api, ledger: Ledger) ->
     test = Api(app.test_client(), secret, 0, 0)
     assert test.post("/events", EVENT).get_json()["type"].endswith("#test-key")
     assert put(test, "/findings/a", FINDING).status_code == 403
+    put(api, "/findings/a", FINDING)
+    assert test.call("DELETE", "/findings/a").status_code == 403
+    assert api.get("/findings/a").status_code == 200
 
 
 def test_a_bad_key_in_the_path_is_told(api: Api) -> None:
@@ -188,3 +191,26 @@ def test_a_bad_key_in_the_path_is_told(api: Api) -> None:
     assert answer.status_code == 422
     assert "begins or ends with a space" in answer.get_json()["detail"]
     assert put(api, f"/findings/{'x' * 256}", FINDING).status_code == 422
+    for key in ("a%00b", "%ff%fe"):
+        assert put(api, f"/findings/{key}", FINDING).status_code == 422
+        for method in ("GET", "DELETE"):
+            assert api.call(method, f"/findings/{key}").status_code == 422, key
+    assert put(api, f"/sources/{'x' * 101}/findings", {"findings": []}).status_code == 422
+    for query in ("source=%00", "cursor=AA"):
+        assert api.get(f"/findings?{query}").get_json()["type"].endswith("#invalid-query")
+
+
+def _nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize("details", [_nested(32), _nested(256), _nested(5_000), '{"a": 1e400}', '{"a": [[-1e999]]}'])
+def test_details_that_could_not_be_shown_again_are_refused_at_their_place(api: Api, details: str) -> None:
+    body = json.dumps(FINDING)[:-1] + f', "details": {details}}}'
+    answer = api.call("PUT", "/findings/a", data=body, content_type="application/json")
+    assert answer.status_code in {400, 422}
+    if answer.status_code == 422:
+        assert all(pointer.startswith("/details") for pointer in faults(answer))
+    assert api.get("/findings/a").status_code == 404
+    put(api, "/findings/a", {**FINDING, "details": json.loads(_nested(31))})
+    assert api.get("/findings").get_json()["findings"][0]["details"] == json.loads(_nested(31))
