@@ -136,13 +136,13 @@ class Asked:
     The delivery a proof is about.
 
     `attempts` includes the call in question, which began at `attempt_at`; `absences` is how often the provider did
-    not know it so far; `tried_since` is its first try since it became owed.
+    not know it so far; `lost_since` is when it began to lose this delivery's messages, each time provably, if it did.
     """
 
     attempts: int
     attempt_at: datetime
     absences: int
-    tried_since: datetime
+    lost_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ def _refused(
         return _look_again(
             Pending(f"a look came to {type(outcome).__name__.lower()}"), resolution, asked, policy, now=now
         )
-    attempt = Attempt(asked.attempts - 1, asked.attempt_at, False, False)  # noqa: FBT003
+    attempt = Attempt(asked.attempts - 1, now, False, False)  # noqa: FBT003  # a look is no outage, however late
     decision = decide(outcome, attempt, policy, now=now, jitter=jitter)
     return Verdict(
         decision.status,
@@ -258,7 +258,7 @@ def _absent(proof: Absent, resolution: Resolution, asked: Asked, policy: RetryPo
             prove_at=now + timedelta(seconds=wait_s),
             saw_absence=True,
         )
-    if (now - asked.tried_since).total_seconds() >= policy.max_outage_wait_s:
+    if asked.lost_since is not None and (now - asked.lost_since).total_seconds() >= policy.max_outage_wait_s:
         hours = policy.max_outage_wait_s / 3600
         detail = f"the provider lost it again and again for {hours:g} h (MAX_OUTAGE_WAIT_HOURS)"
         return Verdict(DeliveryStatus.DEAD_LETTERED, "proved_absent", detail, uses_attempt=False)

@@ -37,7 +37,8 @@ class UnsureDelivery:
     A row taken for one look, until `held_until`.
 
     `attempt_count` includes the call in question, which began at `attempt_at` with `provider` under `credential`;
-    `absences` is how often the provider did not know the message so far.
+    `absences` is how often the provider did not know the message so far. `lost_since`: when the first call of this life
+    began whose message was proved absent; None where there was none.
     """
 
     row_no: int
@@ -48,7 +49,7 @@ class UnsureDelivery:
     epoch: int
     claim_id: UUID
     attempt_at: datetime
-    first_attempt_at: datetime
+    lost_since: datetime | None
     held_until: datetime
     absences: int
     provider: str | None

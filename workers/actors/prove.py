@@ -190,8 +190,8 @@ class Prover:
         for case, proof in found:
             row = case.row
             resolution = resolution_of(self._runtime.settings, row.provider or "")
-            tried_since = max(case.send.owed_since, row.first_attempt_at)
-            asked = Asked(row.attempt_count, row.attempt_at, row.absences, tried_since)
+            lost_since = None if row.lost_since is None else max(case.send.owed_since, row.lost_since)
+            asked = Asked(row.attempt_count, row.attempt_at, row.absences, lost_since)
             jitter = random.random()  # noqa: S311
             verdict = judge(proof, resolution, asked, sender.policy, now=now, jitter=jitter)
             by_batch[case.batch].append((case, verdict))

@@ -42,7 +42,7 @@ WITH due AS (
     FROM due
     WHERE d.ctid = due.place AND d.prove_at <= now()
     RETURNING d.row_no, d.channel, d.address, d.params, d.attempt_count, d.epoch, d.claim_id, d.last_attempt_at,
-              d.first_attempt_at, d.prove_at, d.prove_count, d.provider, d.credential
+              d.prove_at, d.prove_count, d.provider, d.credential
 ), rest AS (
     SELECT min(d.prove_at) AS prove_at FROM (
         SELECT ctid AS place, prove_at FROM delivery
@@ -57,7 +57,10 @@ WITH due AS (
     WHERE b.send_id = %(send_id)s AND b.batch_no = %(batch_no)s AND b.proving > 0
 )
 SELECT row_no, channel, address, params, attempt_count, epoch, claim_id, last_attempt_at,
-       coalesce(first_attempt_at, last_attempt_at), prove_at, prove_count, provider, credential
+       (SELECT min(a.started_at) FROM attempt a
+        WHERE a.send_id = %(send_id)s AND a.row_no = taken.row_no AND a.epoch = taken.epoch
+          AND a.code = 'proved_absent'),
+       prove_at, prove_count, provider, credential
 FROM taken ORDER BY row_no
 
 -- name: record_proofs

@@ -105,6 +105,32 @@ def test_a_message_that_is_nowhere_is_owed_again_after_two_looks_and_ten_minutes
     assert send_status(ledger, unsure.id) == "completed"
 
 
+def test_a_message_lost_again_and_again_for_days_is_given_up_and_one_lost_once_after_days_is_not(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, unsure: MadeSend
+) -> None:
+    found(provider)
+
+    def lose() -> str:
+        for passed in ("30 seconds", "90 seconds", "480 seconds"):
+            age(ledger, passed)
+            ches.prove()
+        return str(delivery(ledger, unsure.id)["status"])
+
+    with ledger.autocommit() as connection:  # it was held or retried for days before this call
+        connection.execute("UPDATE send SET created_at = now() - interval '9 days'")
+        connection.execute(
+            "UPDATE delivery SET first_attempt_at = now() - interval '8 days' WHERE prove_at IS NOT NULL"
+        )
+    assert lose() == "owed"
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE attempt SET started_at = now() - interval '73 hours' WHERE code = 'proved_absent'")
+    ches.tick()
+    ches.work_off()
+    assert delivery(ledger, unsure.id)["status"] == "unsure"
+    assert lose() == "dead_lettered"
+    assert "again and again" in delivery(ledger, unsure.id)["last_error"]
+
+
 def test_a_first_look_long_after_the_call_proves_no_absence(
     ledger: Ledger, ches: InProcess, provider: ScriptedHttp, unsure: MadeSend
 ) -> None:

@@ -40,9 +40,10 @@ def verdict(
     ago_s: float = 30.0,
     absences: int = 0,
     attempts: int = 1,
-    tried_ago_s: float = 60.0,
+    lost_ago_s: float | None = None,
 ) -> Verdict:
-    asked = Asked(attempts, NOW - timedelta(seconds=ago_s), absences, NOW - timedelta(seconds=tried_ago_s))
+    lost_since = None if lost_ago_s is None else NOW - timedelta(seconds=lost_ago_s)
+    asked = Asked(attempts, NOW - timedelta(seconds=ago_s), absences, lost_since)
     return judge(proof, resolution, asked, RetryPolicy(), now=NOW, jitter=0.0)
 
 
@@ -79,9 +80,15 @@ def test_a_message_absent_twice_and_long_after_the_call_is_owed_again_with_its_a
 
 
 def test_a_message_that_is_lost_for_longer_than_an_outage_is_waited_out_is_dead_lettered() -> None:
-    found = verdict(Absent(), ago_s=600.0, absences=1, tried_ago_s=72 * 3600.0)
+    assert verdict(Absent(), ago_s=600.0, absences=1, lost_ago_s=71 * 3600.0).status is D.OWED
+    found = verdict(Absent(), ago_s=600.0, absences=1, lost_ago_s=72 * 3600.0)
     assert (found.status, found.uses_attempt) == (D.DEAD_LETTERED, False)
     assert "MAX_OUTAGE_WAIT_HOURS" in found.detail
+
+
+def test_a_message_looked_for_only_days_after_its_call_was_lost_once_and_not_for_days() -> None:
+    assert verdict(Absent(), ago_s=100 * 3600.0, absences=1).status is D.OWED
+    assert verdict(Refused(Transient(Scope.PROVIDER, "x")), ago_s=100 * 3600.0).status is D.RETRYING
 
 
 def test_absence_proves_nothing_where_the_provider_does_not_find_by_our_key() -> None:
