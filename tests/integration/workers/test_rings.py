@@ -10,6 +10,7 @@ from shared.coordination import keys
 from shared.domain.states import SendStatus
 from shared.ledger.db import Ledger
 from tests.integration.workers.ches import refused, serve
+from tests.integration.workers.conftest import MakeWorker
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import make_send
 from tests.support.scripted_http import ScriptedHttp
@@ -57,3 +58,14 @@ def test_failures_and_a_circuit_that_opens_ring(
 def test_a_pass_rings(worker: InProcess, heard: _Heard) -> None:
     worker.reconcile()
     wait_until(lambda: heard.hears(worker, "recovery"), what="a ring of the pass")
+
+
+def test_the_figures_of_a_queue_are_kept_for_as_many_minutes_as_the_environment_says(
+    ledger: Ledger, make_worker: MakeWorker, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUEUE_METRICS_MAX_DATA_POINTS", "10")
+    worker = make_worker()
+    worker.run(make_send(ledger, status=SendStatus.SENDING))
+    worker.runtime.minutes.flush()
+    with redis.Redis.from_url(redis_url) as client:
+        assert 0 < client.ttl(keys.MINUTES.name("tidings", queue="email_bulk")) <= 600
