@@ -39,6 +39,7 @@ def failure_group(signature: str) -> str:
         cause = failures.causes(connection, [signature])[signature]
         rows = failure_groups.group_rows(connection, asked, by="error")["groups"]
         parts = list(_parts(connection, asked))
+        requeue = failure_groups.last_requeues(connection, {signature: cause}).get(signature)
     if not rows and cause.title == failures.UNKNOWN:
         abort(404)
 
@@ -51,6 +52,7 @@ def failure_group(signature: str) -> str:
         cause=cause,
         group=rows[0] if rows else None,
         parts=parts,
+        requeue=requeue,
         is_narrowed=asked != FailureFilter(signature=signature, statuses=REQUEUEABLE),
         longest_note=_LONGEST_NOTE,
         **list_context(asked, discarded=discarded, address=address),

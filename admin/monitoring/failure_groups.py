@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from admin.monitoring.snapshot import Data, Section, Sources, add_section
 from shared.domain.requeue import REQUEUEABLE, FailureFilter
-from shared.ledger import failure_counts, failures, tenants
+from shared.ledger import failure_counts, failures, operation_results
 from shared.ledger.db import Connection
 from shared.ledger.failures import Cause, Group
 
@@ -32,8 +33,8 @@ def group_rows(connection: Connection, asked: FailureFilter, *, by: str) -> dict
     """Give `{"groups": [row], "count": of groups, "deliveries": of those shown}`, the largest first."""
     found = failures.groups(connection, asked, by=by, limit=MOST_GROUPS)
     causes = failures.causes(connection, [group.key for group in found]) if by == "error" else {}
-    names = _tenant_names(connection) if by == "tenant" else {}
-    rows = [_row(group, by, causes.get(group.key), names) for group in found]
+    requeues = last_requeues(connection, causes)
+    rows = [_row(group, by, causes.get(group.key), requeues.get(group.key)) for group in found]
     return {
         "groups": rows,
         "count": found[0].groups if found else 0,
@@ -41,10 +42,11 @@ def group_rows(connection: Connection, asked: FailureFilter, *, by: str) -> dict
     }
 
 
-def _row(group: Group, by: str, cause: Cause | None, names: Mapping[str, str]) -> dict[str, Any]:
+def _row(group: Group, by: str, cause: Cause | None, requeue: dict[str, Any] | None) -> dict[str, Any]:
     title = {
         "error": cause.title if cause else group.key,
-        "tenant": names.get(group.key, group.key),
+        "tenant": group.tenant,
+        "send": group.send_name or f"{group.key[:13]}…",
         "provider": group.key or "no provider called",
         "channel": CHANNELS.get(group.key, group.key),
         "kind": KINDS.get(group.key, group.key),
@@ -60,27 +62,38 @@ def _row(group: Group, by: str, cause: Cause | None, names: Mapping[str, str]) -
         "provider": cause.provider if cause else None,
         "count": group.count,
         "tenants": group.tenants,
+        "tenant": group.tenant,
         "hours": [(group.hours or {}).get(str(age), 0) for age in reversed(range(_HOURS))] if by != "send" else None,
         "is_new": cause is not None and datetime.now(UTC) - first_seen < _NEW_FOR,
         "first": first_seen.isoformat(),
         "oldest": group.oldest.isoformat(),
         "last": group.newest.isoformat(),
-        "requeue": None,
+        "requeue": requeue,
         "note": None,
     }
-    if cause is not None and cause.operation is not None and cause.requeued_at is not None:
-        row["requeue"] = {
-            "id": str(cause.operation),
-            "operator": cause.operator,
-            "at": cause.requeued_at.isoformat(),
-            "status": cause.operation_status,
-            "done": cause.done,
-            "again": cause.again,
-            "again_more": cause.again_more,
-        }
     if cause is not None and cause.note is not None and cause.note_at is not None:
         row["note"] = {"text": cause.note, "author": cause.note_author, "at": cause.note_at.isoformat()}
     return row
+
+
+def last_requeues(connection: Connection, causes: Mapping[str, Cause]) -> dict[str, dict[str, Any]]:
+    """The newest requeue that took some of each cause, as the macro `came_of` tells of it."""
+    sent = operation_results.sent(connection, {cause.operation for cause in causes.values() if cause.operation})
+    return {key: _requeue(cause, sent) for key, cause in causes.items() if cause.operation}
+
+
+def _requeue(cause: Cause, sent: Mapping[UUID, int | None]) -> dict[str, Any]:
+    return {
+        "id": str(cause.operation),
+        "operator": cause.operator,
+        "at": cause.requeued_at.isoformat() if cause.requeued_at else None,
+        "status": cause.operation_status,
+        "total": cause.total,
+        "done": cause.done,
+        "sent": sent.get(cause.operation) if cause.operation else None,
+        "again": cause.again,
+        "again_more": cause.again_more,
+    }
 
 
 def _kind(statuses: list[str], cause: Cause | None) -> str:
@@ -93,10 +106,6 @@ def _args(key: str, by: str, title: str) -> dict[str, str]:
     """The filter that a group stands for."""
     name = {"error": "group", "kind": "status"}.get(by, by)
     return {name: title if by == "tenant" else key} if key else {}
-
-
-def _tenant_names(connection: Connection) -> dict[str, str]:
-    return {str(tenant.id): tenant.name for tenant in tenants.list_tenants(connection)}
 
 
 def sample(sources: Sources) -> Data:

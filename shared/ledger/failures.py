@@ -29,7 +29,11 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Open failures that have `key` in common. `hours` counts those of the last day by their age in hours."""
+    """
+    Open failures that have `key` in common. `hours` counts those of the last day by their age in hours.
+
+    `tenant` is the name of one of theirs, `send_name` that of the send where they are grouped by it; masked.
+    """
 
     key: str
     count: int
@@ -40,6 +44,8 @@ class Group:
     newest: datetime
     groups: int
     hours: dict[str, int] | None
+    tenant: str
+    send_name: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +127,7 @@ def groups(connection: Connection, asked: FailureFilter, *, by: str, limit: int)
     The key is the signature, the tenant's id, the provider's name, the channel, the status or the send's id.
     """
     rows = connection.execute(_GROUPS, {**_conditions(asked), "by": by, "limit": limit}, prepare=False)
-    return [Group(*row) for row in rows]
+    return [Group(*(*row[:-1], mask_text(row[-1]) if row[-1] else None)) for row in rows]
 
 
 def causes(connection: Connection, signatures: Sequence[str]) -> dict[str, Cause]:

@@ -6,7 +6,7 @@ any more, they are removed. What became of them was written down a day after its
 Of a large one it is counted before that, too, at growing intervals from its end on: a page has no time for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from shared.ledger.queries import statement
 
 _SKIPS = statement("operation_skips")
 _OUTCOME = statement("operation_outcome")
+_SENT = statement("count_sent_of_requeues")
 _NOTIFICATION_OUTCOME = statement("notification_operation_outcome")
 _NOTED = statement("select_operation_result")
 _COUNTED = statement("select_operation_count")
@@ -34,6 +35,8 @@ _EMPTIED = statement("end_emptying_operation")
 
 #: Items above which an operation is large: what became of them is a look at each.
 LARGE = 5_000
+#: Items looked at to count what is sent of several.
+_MOST_LOOKS = 20_000
 #: In an outcome: what retention has removed meanwhile.
 REMOVED = "removed"
 
@@ -61,6 +64,12 @@ def outcome(connection: Connection, id_: UUID) -> Outcome:
     if noted is None or (counts and REMOVED not in counts):
         return Outcome(counts)
     return Outcome(noted["outcome"], datetime.fromisoformat(noted["at"]))
+
+
+def sent(connection: Connection, ids: Iterable[UUID]) -> dict[UUID, int | None]:
+    """How many of what requeues took are sent since; None where they are too many and nobody has counted them yet."""
+    parameters = {"ids": list(ids), "large": LARGE, "most": _MOST_LOOKS}
+    return dict(connection.execute(_SENT, parameters, prepare=False).fetchall())
 
 
 def counted(connection: Connection, id_: UUID) -> Outcome:

@@ -130,11 +130,14 @@ def _failures(ledger: Ledger) -> str:
 
 
 def _failure_list(ledger: Ledger) -> str:
-    return f"{_failures(ledger)}/list?status=any"
+    return f"{_failures(ledger)}/list"
 
 
 def _failure_group(ledger: Ledger) -> str:
-    return f"{_failures(ledger)}/groups/{CAUSE}"
+    path = _failures(ledger)
+    with ledger.transaction() as connection:
+        failures.write_note(connection, "dddddddddddd", "their export was wrong, ticket 12", author="kim")
+    return f"{path}/groups/dddddddddddd"
 
 
 def _failure(ledger: Ledger) -> str:
@@ -198,7 +201,9 @@ PAGES = [
     PageCase("failures, nothing there", _empty("/admin/monitoring/failures")),
     PageCase("failures", _failures),
     PageCase("failures one by one", _failure_list),
-    PageCase("group of failures", _failure_group),
+    PageCase("failures by send", lambda ledger: f"{_failures(ledger)}?by=send"),
+    PageCase("group of failures, requeued and with a note", _failure_group),
+    PageCase("group of unsure", lambda ledger: f"{_failures(ledger)}/groups/cccccccccccc"),
     PageCase("one failure", _failure),
     PageCase("everything to a recipient", _recipient),
     PageCase("retrying", _retries),

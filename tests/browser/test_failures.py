@@ -4,7 +4,8 @@ import re
 
 from playwright.sync_api import Page, expect
 
-from shared.domain.requeue import FailureFilter
+from shared.domain.requeue import FailureFilter, OperationKind
+from shared.ledger import failures
 from shared.ledger.db import Ledger
 from tests.browser.chromium import Person
 from tests.support.factories import counts
@@ -121,6 +122,34 @@ def test_what_was_discarded_is_restored(browser_person: Person, site_ledger: Led
     expect(page.locator(".banner")).to_contain_text("Restoring 1 in")
     work_off(site_ledger)
     assert scalar(site_ledger, "SELECT count(*) FROM failure WHERE discarded_at IS NULL") == 1
+
+
+def test_a_restore_is_undone(browser_person: Person, site_ledger: Ledger) -> None:
+    make_failures(site_ledger, count=3)
+    plan(site_ledger, FailureFilter(), kind=OperationKind.DISCARD)
+    finish(site_ledger)
+    page = browser_person.open(f"{PATH}/list?status=any&discarded=1")
+    page.get_by_role("link", name=re.compile("^Restore all of this filter")).click()
+    page.get_by_role("button", name="Restore 3 e-mails").click()
+    expect(page.locator(".banner")).to_contain_text("Restoring 3 in")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".flash")).to_have_text("Undone: nothing was done.")
+    work_off(site_ledger)
+    assert scalar(site_ledger, "SELECT count(*) FROM failure WHERE discarded_at IS NOT NULL") == 3
+
+
+def test_a_requeue_and_a_note_move_no_button_of_the_rows_below(browser_person: Person, site_ledger: Ledger) -> None:
+    make_failures(site_ledger, count=3)
+    make_failures(site_ledger, cause="bbbbbbbbbbbb", title="no such mailbox")
+    page = browser_person.open(PATH)
+    buttons = [page.get_by_role("link", name=f"{kind}: no such mailbox") for kind in ("Requeue", "Discard")]
+    before = [button.bounding_box() for button in buttons]
+    plan(site_ledger, FailureFilter(signature=CAUSE), operator="Kim Example-Somebody", undo_s=600)
+    with site_ledger.transaction() as connection:
+        failures.write_note(connection, CAUSE, "their export was wrong, and they know: ticket 12", author="kim")
+    page = browser_person.open(PATH)
+    expect(page.locator("#groups")).to_contain_text("3 planned, can be undone")
+    assert [button.bounding_box() for button in buttons] == before
 
 
 def test_an_operation_is_stopped_midway_and_the_rest_stays(browser_person: Person, site_ledger: Ledger) -> None:

@@ -33,7 +33,7 @@ GROUP BY f.channel
 
 -- name: group_failures
 -- The groups of open failures by one of their properties, the largest first; by the hour of the last day as well,
--- except by send.
+-- except by send. With the name of a tenant of theirs, and of the send.
 WITH cell AS MATERIALIZED (
     SELECT CASE %(by)s
                WHEN 'error' THEN f.signature
@@ -74,7 +74,9 @@ WITH cell AS MATERIALIZED (
     ) AS h
     GROUP BY key
 )
-SELECT w.key, w.count, w.tenants, w.statuses, w.channels, w.oldest, w.newest, w.groups, d.hours
+SELECT w.key, w.count, w.tenants, w.statuses, w.channels, w.oldest, w.newest, w.groups, d.hours,
+       (SELECT name FROM tenant WHERE tenant.id = w.tenant_id),
+       CASE WHEN %(by)s = 'send' THEN (SELECT name FROM send WHERE send.id = w.key::uuid) END
 FROM whole w LEFT JOIN daily d ON d.key = w.key
 ORDER BY w.count DESC, w.key
 

@@ -138,6 +138,26 @@ LEFT JOIN failure f ON f.send_id = i.send_id AND f.row_no = i.row_no
 WHERE o.id = %(id)s
 GROUP BY 1 ORDER BY 2 DESC, 1
 
+-- name: count_sent_of_requeues
+-- How many of what requeues took are sent since, for the rows of groups: as it was written down, or counted now where
+-- that is not too many looks for all of them, the newest first.
+SELECT id, CASE WHEN NOT is_noted AND total <= %(large)s AND items <= %(most)s THEN (
+               SELECT count(*)::int FROM operation_item i
+               CROSS JOIN LATERAL (
+                   SELECT 1 FROM delivery
+                   WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no
+                     AND delivery.status = 'sent' AND delivery.epoch = i.epoch + 1
+                   OFFSET 0
+               ) AS d
+               WHERE i.operation_id = o.id AND i.result = 'done')
+           WHEN outcome <> '{}' THEN coalesce((outcome ->> 'sent')::int, 0) END
+FROM (
+    SELECT id, total, coalesce(result ? 'at', false) AS is_noted,
+           coalesce(result -> 'meanwhile', result) -> 'outcome' AS outcome,
+           sum(total) FILTER (WHERE total <= %(large)s) OVER (ORDER BY created_at DESC, id) AS items
+    FROM operation WHERE id = ANY (%(ids)s::uuid[])
+) AS o
+
 -- name: notification_operation_outcome
 -- Likewise of notifications.
 SELECT CASE WHEN n.id IS NULL THEN 'removed' ELSE n.status END, count(*)::int

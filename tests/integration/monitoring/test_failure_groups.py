@@ -6,9 +6,14 @@ from html import unescape
 import pytest
 
 from shared.domain.ids import delivery_id
+from shared.domain.requeue import FailureFilter
+from shared.domain.states import Channel
+from shared.ledger import operation_results
 from shared.ledger.db import Ledger
 from tests.support.browser import Browser, text_of
-from tests.support.failing import CAUSE, TITLE, age_failures, make_failures
+from tests.support.failing import CAUSE, TITLE, age_failures, fail_again, make_failures
+from tests.support.ledger_rows import put_rows
+from tests.support.requeuing import chunk, finish, of, plan
 
 PAGE = "/admin/monitoring/failures"
 GROUP = f"{PAGE}/groups/{CAUSE}"
@@ -124,3 +129,71 @@ def test_a_note_is_on_the_page_at_once_and_its_author_stays_where_they_were(brow
     answer = browser.post(f"{GROUP}/note?tenant=acme", {"text": "ticket 12"})
     assert answer.headers["Location"] == f"{GROUP}?status=any&tenant=acme"
     assert "ticket 12" in panel(browser.get(PAGE).text, "groups")
+
+
+def test_a_row_says_how_far_the_last_requeue_is_and_what_came_of_it(browser: Browser, ledger: Ledger) -> None:
+    send = make_failures(ledger, count=4)
+    plan(ledger, of(send, first=3), undo_s=600)
+    query = "?tenant=acme"  # read anew each time
+    assert "3 planned, can be undone" in row(browser, query)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET run_at = now()")
+    with ledger.transaction() as connection:
+        chunk(connection, size=1)
+    assert "1 of 3 requeued" in row(browser, query)
+    finish(ledger)
+    assert "0 of 3 sent" in row(browser, query)
+    put_rows(ledger, send.id, [1, 2], "sent")
+    assert "2 of 3 sent" in row(browser, query)
+    fail_again(ledger, send.id, [3])
+    assert "1 failed again , 2 sent" in row(browser, query)
+    assert "kim : 1 failed again , 2 sent" in text_of(browser.get(GROUP))
+
+
+def row(browser: Browser, query: str) -> str:
+    page = panel(browser.get(f"{PAGE}{query}").text, "groups")
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+@pytest.mark.parametrize(
+    ("result", "sent"),
+    [
+        (None, None),
+        ('{"meanwhile": {"at": "2026-05-01T10:00:00+00:00", "outcome": {}}}', None),
+        ('{"meanwhile": {"at": "2026-05-01T10:00:00+00:00", "outcome": {"owed": 6000}}}', 0),
+        ('{"at": "2026-05-01T10:00:00+00:00", "skips": {}, "outcome": {"sent": 5999, "failed": 1}}', 5999),
+    ],
+)
+def test_what_is_sent_of_a_large_requeue_is_what_was_written_down(
+    browser: Browser, ledger: Ledger, result: str | None, sent: int | None
+) -> None:
+    make_failures(ledger, count=2)
+    large = plan(ledger, FailureFilter(first=1))
+    finish(ledger)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE operation SET done = 6000, total = 6000, result = %s::jsonb", [result])
+        assert operation_results.sent(connection, [large.id]) == {large.id: sent}
+    words = "6,000 requeued" if sent is None else f"{sent:,} of 6,000 sent"
+    assert words in row(browser, "?tenant=acme")
+
+
+def test_channels_tell_groups_apart_that_are_else_alike(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger)
+    make_failures(ledger, cause="bbbbbbbbbbbb", channel=Channel.SMS)
+    rows = panel(browser.get(PAGE).text, "groups")
+    assert [re.findall(r'class="channel is-(\w+)"', part) for part in rows.split(TITLE + "</a>")[1:]] == [
+        ["email"],
+        ["sms"],
+    ]
+
+
+def test_groups_by_send_have_its_name_and_tenant_and_lead_to_it(browser: Browser, ledger: Ledger) -> None:
+    send, nameless = make_failures(ledger), make_failures(ledger, count=2, tenant="other")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE send SET name = 'Letters of jane.doe@example.com' WHERE id = %s", [send.id])
+    rows = panel(browser.get(f"{PAGE}?by=send").text, "groups")
+    assert "jane.doe" not in rows
+    assert link(rows, "Letters of j***@e***.com").endswith(f"send={send.id}")
+    assert link(rows, "The send Letters of j***@e***.com") == f"/admin/monitoring/sends/{send.id}"
+    assert link(rows, f"{str(nameless.id)[:13]}…").endswith(f"send={nameless.id}")
+    assert re.findall(r"the send</a> · (\w+) · dead-lettered", " ".join(rows.split())) == ["other", "acme"]
