@@ -135,6 +135,7 @@ def _as_json(item: Item, *, details: bool) -> dict[str, Any]:
         "severity": item.severity.value,
         "occurred_at": item.occurred_at.isoformat(),
         "finding": item.finding,
+        "over": item.over,
         **({"details": item.details} if details else {"details_left_out": True} if item.details else {"details": None}),
     }
 

@@ -100,7 +100,7 @@ class DigestStatus(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Item:
     """
-    One thing to be told. `over`: the finding behind it is not so any more.
+    One thing to be told. `over`: the finding behind it was not so any more when it was put into its message.
 
     `id` is the notification's, `owed_since` when it was found or last requeued.
     """

@@ -95,7 +95,11 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class TakenChannel:
-    """A channel taken for one step of dispatch, locked until the transaction ends; `now` is the ledger's clock."""
+    """
+    A channel taken for one step of dispatch, locked until the transaction ends; `now` is the ledger's clock.
+
+    `setup_version` says of which set-up an answer to its call is.
+    """
 
     id: int
     tenant_id: int
@@ -108,7 +112,7 @@ class TakenChannel:
     baselined: bool
     tells_existing: bool
     waits: bool
-    refused: bool
+    setup_version: int
     email_from: str | None
     now: datetime
 
@@ -209,15 +213,17 @@ def note_sent(connection: Connection, channel_id: int, *, told: bool = True) -> 
     connection.execute(_SENT, {"id": channel_id, "told": told})
 
 
-def note_waits(connection: Connection, channel_id: int, *, seconds: float) -> None:
-    """It told us to slow down."""
-    connection.execute(_WAITS, {"id": channel_id, "seconds": seconds})
+def note_waits(connection: Connection, channel: TakenChannel, *, seconds: float) -> bool:
+    """It told us to slow down; False where it is set up anew since it was taken."""
+    asked = {"id": channel.id, "setup_version": channel.setup_version, "seconds": seconds}
+    return connection.execute(_WAITS, asked).fetchone() is not None
 
 
-def note_refused(connection: Connection, channel_id: int, *, reason: str, recheck_s: float) -> bool:
-    """It refused us as we are set up; whether that is news."""
-    row = connection.execute(_REFUSED, {"id": channel_id, "reason": reason, "recheck_s": recheck_s}).fetchone()
-    return row is not None and bool(row[0])
+def note_refused(connection: Connection, channel: TakenChannel, *, reason: str, recheck_s: float) -> bool | None:
+    """It refused us as we are set up; whether that is news, None where it is set up anew since it was taken."""
+    asked = {"id": channel.id, "setup_version": channel.setup_version, "reason": reason, "recheck_s": recheck_s}
+    row = connection.execute(_REFUSED, asked).fetchone()
+    return None if row is None else bool(row[0])
 
 
 def _as_parameters(wishes: Wishes) -> dict[str, Any]:

@@ -858,6 +858,7 @@ class DigestChannel(Base):
 
     `events_from`: events received before are not looked at; moved when the filter changes. `detected_at`: how far
     detection has come. `wait_until`: the endpoint told us to slow down, or refused us and is looked at again then.
+    `setup_version` counts a person's changes: a wait or refusal is written down only on the set-up that got it.
     """
 
     __tablename__ = "digest_channel"
@@ -881,6 +882,7 @@ class DigestChannel(Base):
     wait_until: Mapped[datetime | None]
     not_configured: Mapped[str | None]
     not_configured_at: Mapped[datetime | None]
+    setup_version: Mapped[int] = mapped_column(server_default=text("0"))
 
     __table_args__ = (
         CheckConstraint(_one_of("type", ChannelType), name="type"),
@@ -947,7 +949,9 @@ class Notification(Base):
     """
     One thing to be told on one channel; unique by channel and dedup key, so that nothing is told twice.
 
-    `dispatch_batch_id`: the digest that told it, or that it is in while a call is under way or its set is frozen.
+    What it says is as its finding or event is when it is put into a message. `was_over`: the finding was not so any
+    more then. `dispatch_batch_id`: the digest that told it, or that it is in while a call is under way or its set is
+    frozen.
     """
 
     __tablename__ = "notification"
@@ -969,6 +973,7 @@ class Notification(Base):
     sent_at: Mapped[datetime | None]
     final_at: Mapped[datetime | None]
     dispatch_batch_id: Mapped[UUID | None]
+    was_over: Mapped[bool] = mapped_column(server_default=text("false"))
 
     __table_args__ = (
         CheckConstraint(_one_of("status", NotificationStatus), name="status"),

@@ -23,7 +23,9 @@ _DETECT_FINDINGS = statement("detect_findings")
 _NOTE_DETECTED = statement("note_detected")
 _OPEN = statement("select_open_digests")
 _CLAIM_AGAIN = statement("claim_digest_again")
-_FROZEN_ITEMS = statement("select_frozen_items")
+_ITEMS = statement("select_items")
+_RENEW_EVENTS = statement("renew_due_events")
+_RENEW_FINDINGS = statement("renew_due_findings")
 _DUE_ITEMS = statement("select_due_items")
 _COUNT_DUE = statement("count_due_items")
 _CLAIM = statement("claim_digest")
@@ -128,7 +130,8 @@ def claim(connection: Connection, channel: TakenChannel, *, lease_s: float) -> C
     """
     Claim what is due on a taken channel as one message; None when nothing is, or a call of it is under way.
 
-    A set that may have been taken goes first, unchanged and under its id. The caller commits, then calls.
+    A set that may have been taken goes first, unchanged and under its id. What goes into a new message is told as its
+    finding or event is now, the most severe first. The caller commits, then calls.
     """
     claim_id = uuid4()
     for id_, created_at, left, taken_over, maybe_known, held, due in connection.execute(
@@ -139,28 +142,29 @@ def claim(connection: Connection, channel: TakenChannel, *, lease_s: float) -> C
         again = {"id": id_, "claim_id": claim_id, "lease_s": lease_s}
         if not due or connection.execute(_CLAIM_AGAIN, again).fetchone() is None:
             continue
-        items = _items(connection.execute(_FROZEN_ITEMS, {"id": id_}).fetchall())
-        digest = Digest(id_, channel.name, created_at, items, left)
+        digest = Digest(id_, channel.name, created_at, _items(connection, id_), left)
         return Claimed(digest, claim_id, maybe_known, taken_over)
-    items = _items(connection.execute(_DUE_ITEMS, {"channel_id": channel.id, "limit": DIGEST_CAP}).fetchall())
-    if not items:
+    ids = _due(connection, channel.id)
+    if not ids:
         return None
-    left = 0 if len(items) < DIGEST_CAP else _count_due(connection, channel.id) - len(items)
+    left = 0 if len(ids) < DIGEST_CAP else _count_due(connection, channel.id) - len(ids)
     id_ = new_send_id()
     row = connection.execute(
         _CLAIM,
         {
             "id": id_,
             "channel_id": channel.id,
-            "items": len(items),
+            "items": len(ids),
             "left": left,
             "claim_id": claim_id,
             "lease_s": lease_s,
         },
     ).fetchone()
-    connection.execute(_PUT_ITEMS, {"digest_id": id_, "ids": [item.id for item in items]})
+    connection.execute(_PUT_ITEMS, {"digest_id": id_, "ids": ids})
     assert row is not None  # noqa: S101  # an INSERT returns its row or raises
-    return Claimed(Digest(id_, channel.name, row[0], items, left), claim_id, maybe_known=False, taken_over=0)
+    return Claimed(
+        Digest(id_, channel.name, row[0], _items(connection, id_), left), claim_id, maybe_known=False, taken_over=0
+    )
 
 
 def held_s(connection: Connection, claims: Sequence[Claimed]) -> dict[UUID, float]:
@@ -265,6 +269,13 @@ def messages(connection: Connection, *, limit: int, channel: str | None = None) 
     return [SentMessage(*row) for row in connection.execute(_DIGESTS, {"channel": channel, "limit": limit})]
 
 
+def _due(connection: Connection, channel_id: int) -> list[int]:
+    parameters = {"channel_id": channel_id, "severities": _ORDER, "limit": DIGEST_CAP}
+    connection.execute(_RENEW_EVENTS, parameters, prepare=False)
+    connection.execute(_RENEW_FINDINGS, parameters, prepare=False)
+    return [row[0] for row in connection.execute(_DUE_ITEMS, parameters, prepare=False)]
+
+
 def _count_due(connection: Connection, channel_id: int) -> int:
     row = connection.execute(_COUNT_DUE, {"channel_id": channel_id}).fetchone()
     return 0 if row is None else row[0]
@@ -284,5 +295,6 @@ def _count(connection: Connection, channel: str, fates: Sequence[Fate]) -> None:
     )
 
 
-def _items(rows: Sequence[tuple[object, ...]]) -> list[Item]:
-    return [Item(*row[:4], Severity(row[4]), *row[5:]) for row in rows]  # type: ignore[arg-type,call-arg]
+def _items(connection: Connection, digest_id: UUID) -> list[Item]:
+    rows = connection.execute(_ITEMS, {"id": digest_id})
+    return [Item(*row[:4], Severity(row[4]), *row[5:]) for row in rows]  # type: ignore[call-arg]  # a row has its columns

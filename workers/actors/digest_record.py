@@ -97,12 +97,15 @@ class Recorder:
         if judged.status is DigestStatus.SENT:
             digest_channels.note_sent(connection, channel.id)
         elif judged.waits_s is not None:
-            digest_channels.note_waits(connection, channel.id, seconds=judged.waits_s)
+            if not digest_channels.note_waits(connection, channel, seconds=judged.waits_s):
+                return
             extra = {"event_id": LogEvent.CHANNEL_WAITS.value, "channel": channel.name, "seconds": judged.waits_s}
             _log.info("digest_channel_told_to_wait", extra=extra)
         elif judged.refused:
             recheck_s = self._runtime.settings.configuration_recheck_ms / 1000
-            is_news = digest_channels.note_refused(connection, channel.id, reason=error or "", recheck_s=recheck_s)
+            is_news = digest_channels.note_refused(connection, channel, reason=error or "", recheck_s=recheck_s)
+            if is_news is None:
+                return
             extra = {"event_id": LogEvent.CHANNEL_REFUSES.value, "channel": channel.name, "reason": error}
             _log.log(logging.WARNING if is_news else logging.DEBUG, "digest_channel_not_configured", extra=extra)
 

@@ -21,6 +21,7 @@ UPDATE digest_channel
 SET config = (config - %(removed)s::text[]) || %(config)s, kinds = %(kinds)s, min_severity = %(min_severity)s,
     retry_base_delay_ms = %(retry_base_delay_ms)s, max_delivery_attempts = %(max_delivery_attempts)s,
     retention_days = %(retention_days)s, wait_until = NULL, not_configured = NULL, not_configured_at = NULL,
+    setup_version = setup_version + 1,
     events_from = CASE WHEN (kinds, min_severity) IS DISTINCT FROM (%(kinds)s::text[], %(min_severity)s)
                        THEN statement_timestamp() ELSE events_from END,
     detected_at = CASE WHEN (kinds, min_severity) IS DISTINCT FROM (%(kinds)s::text[], %(min_severity)s)
@@ -88,7 +89,7 @@ SELECT id FROM digest_channel WHERE enabled ORDER BY last_sent_at NULLS FIRST, i
 -- test by hand also a disabled one.
 SELECT c.id, c.tenant_id, c.name, c.type, c.config, coalesce(s.secret, '{}'::jsonb), c.retry_base_delay_ms,
        c.max_delivery_attempts, c.baselined_at IS NOT NULL, c.tells_existing, coalesce(c.wait_until > now(), false),
-       c.not_configured IS NOT NULL, t.email_from, now()
+       c.setup_version, t.email_from, now()
 FROM digest_channel c
 JOIN tenant t ON t.id = c.tenant_id
 LEFT JOIN digest_channel_secret s ON s.channel_id = c.id
@@ -106,16 +107,18 @@ SET last_sent_at = CASE WHEN %(told)s THEN now() ELSE last_sent_at END, wait_unt
 WHERE id = %(id)s
 
 -- name: note_channel_waits
--- It told us to slow down.
-UPDATE digest_channel SET wait_until = now() + %(seconds)s * interval '1 second' WHERE id = %(id)s
+-- It told us to slow down. Guard: it is set up as it was when it was called.
+UPDATE digest_channel SET wait_until = now() + %(seconds)s * interval '1 second'
+WHERE id = %(id)s AND setup_version = %(setup_version)s
+RETURNING id
 
 -- name: note_channel_refused
--- It refused us as we are set up. It is looked at again after as long as it has been so, an hour at most. Returns
--- whether that is news.
+-- It refused us as we are set up. It is looked at again after as long as it has been so, an hour at most. Guard: as
+-- above. Returns whether that is news.
 UPDATE digest_channel c
 SET not_configured = %(reason)s, not_configured_at = coalesce(c.not_configured_at, now()),
     wait_until = now() + least(greatest(now() - coalesce(c.not_configured_at, now()),
                                         %(recheck_s)s * interval '1 second'), interval '1 hour')
 FROM digest_channel before
-WHERE c.id = %(id)s AND before.id = c.id
+WHERE c.id = %(id)s AND c.setup_version = %(setup_version)s AND before.id = c.id
 RETURNING before.not_configured IS NULL

@@ -28,7 +28,7 @@ RETURNING e.dedup_key, (e.xmax = 0) AS is_new
 
 -- name: put_findings
 -- Findings as they are now. `changed_at` moves when one becomes something that a channel may not have heard: active
--- again, more severe, or with another dedup key. What is the same is not written.
+-- again, more severe, of another kind, or with another dedup key. What is the same is not written.
 INSERT INTO finding AS f (tenant_id, key, source, dedup_key, kind, subject, severity, details, active, inactive_at)
 SELECT %(tenant_id)s, given.key, given.source, given.dedup_key, given.kind, given.subject, given.severity,
        given.details::jsonb, given.active, CASE WHEN NOT given.active THEN now() END
@@ -42,7 +42,7 @@ SET source = excluded.source, dedup_key = excluded.dedup_key, kind = excluded.ki
     inactive_at = CASE WHEN NOT excluded.active THEN coalesce(f.inactive_at, now()) END,
     changed_at = CASE
         WHEN excluded.active AND (
-            NOT f.active OR f.dedup_key <> excluded.dedup_key
+            NOT f.active OR f.dedup_key <> excluded.dedup_key OR f.kind <> excluded.kind
             OR array_position(%(severities)s::text[], excluded.severity) > array_position(%(severities)s::text[], f.severity)
         ) THEN now() ELSE f.changed_at END
 WHERE (f.source, f.dedup_key, f.kind, f.subject, f.severity, f.active) <>

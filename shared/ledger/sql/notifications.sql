@@ -60,28 +60,40 @@ WHERE id = %(id)s AND status IN ('calling', 'frozen')
   AND coalesce(leased_until <= now(), true) AND coalesce(next_attempt_at <= now(), true)
 RETURNING id
 
--- name: select_frozen_items
--- What is in it, as far as it is still to be told.
-SELECT n.id, n.dedup_key, n.kind, n.subject, n.severity, n.details, n.finding_key, n.occurred_at, n.attempt_count,
-       n.owed_since, coalesce(NOT f.active, false)
-FROM notification n
-JOIN digest_channel c ON c.id = n.channel_id
-LEFT JOIN finding f ON f.tenant_id = c.tenant_id AND f.key = n.finding_key
-WHERE n.dispatch_batch_id = %(id)s AND n.final_at IS NULL
-ORDER BY n.id
+-- name: select_items
+-- What is in a message, as far as it is still to be told.
+SELECT id, dedup_key, kind, subject, severity, details, finding_key, occurred_at, attempt_count, owed_since, was_over
+FROM notification
+WHERE dispatch_batch_id = %(id)s AND final_at IS NULL
+ORDER BY id
+
+-- name: renew_due_events
+-- What is due is told as it is now: an event that came again and is more severe.
+UPDATE notification n
+SET kind = e.kind, subject = e.subject, severity = e.severity, details = e.details
+FROM digest_channel c, event e
+WHERE c.id = %(channel_id)s AND n.channel_id = %(channel_id)s AND e.tenant_id = c.tenant_id AND e.dedup_key = n.dedup_key
+  AND n.status IN ('pending', 'retrying') AND n.dispatch_batch_id IS NULL AND n.next_attempt_at <= now()
+  AND array_position(%(severities)s::text[], e.severity) > array_position(%(severities)s::text[], n.severity)
+
+-- name: renew_due_findings
+-- Likewise a finding, whichever way it changed, as long as it is the same thing.
+UPDATE notification n
+SET kind = f.kind, subject = f.subject, severity = f.severity, details = f.details
+FROM digest_channel c, finding f
+WHERE c.id = %(channel_id)s AND n.channel_id = %(channel_id)s AND f.tenant_id = c.tenant_id AND f.key = n.finding_key
+  AND f.dedup_key = n.dedup_key
+  AND n.status IN ('pending', 'retrying') AND n.dispatch_batch_id IS NULL AND n.next_attempt_at <= now()
+  AND (n.kind, n.subject, n.severity, n.details) IS DISTINCT FROM (f.kind, f.subject, f.severity, f.details)
 
 -- name: select_due_items
--- What is due on a channel at this moment, the longest due first, as many as go into one message.
-SELECT n.id, n.dedup_key, n.kind, n.subject, n.severity, n.details, n.finding_key, n.occurred_at, n.attempt_count,
-       n.owed_since, coalesce(NOT f.active, false)
-FROM notification n
-JOIN digest_channel c ON c.id = n.channel_id
-LEFT JOIN finding f ON f.tenant_id = c.tenant_id AND f.key = n.finding_key
-WHERE n.channel_id = %(channel_id)s AND n.status IN ('pending', 'retrying') AND n.dispatch_batch_id IS NULL
-  AND n.next_attempt_at <= now()
-ORDER BY n.next_attempt_at, n.id
+-- Which are due on a channel at this moment, as many as go into one message: the most severe, of those the longest due.
+SELECT id FROM notification
+WHERE channel_id = %(channel_id)s AND status IN ('pending', 'retrying') AND dispatch_batch_id IS NULL
+  AND next_attempt_at <= now()
+ORDER BY array_position(%(severities)s::text[], severity) DESC, next_attempt_at, id
 LIMIT %(limit)s
-FOR NO KEY UPDATE OF n
+FOR NO KEY UPDATE
 
 -- name: count_due_items
 -- How many are due on a channel.
@@ -97,9 +109,16 @@ VALUES (%(id)s, %(channel_id)s, 'calling', %(items)s, %(left)s, %(claim_id)s,
 RETURNING created_at
 
 -- name: put_items_into_digest
--- Guard: they are to be told and in no other message.
-UPDATE notification SET dispatch_batch_id = %(digest_id)s
-WHERE id = ANY (%(ids)s::bigint[]) AND final_at IS NULL AND dispatch_batch_id IS NULL
+-- Guard: they are to be told and in no other message. With it is written down, for as often as it is repeated, what is
+-- over: what no active finding says any more, where its own finding has ended, is gone or is another thing by now. An
+-- event may name a finding, which may have another key or never have been handed in: it is over with that one alone.
+UPDATE notification n
+SET dispatch_batch_id = %(digest_id)s, was_over = n.finding_key IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM finding a WHERE a.tenant_id = c.tenant_id AND a.active AND a.dedup_key = n.dedup_key)
+    AND (EXISTS (SELECT 1 FROM finding f WHERE f.tenant_id = c.tenant_id AND f.key = n.finding_key AND NOT f.active)
+         OR NOT EXISTS (SELECT 1 FROM event e WHERE e.tenant_id = c.tenant_id AND e.dedup_key = n.dedup_key))
+FROM digest_channel c
+WHERE c.id = n.channel_id AND n.id = ANY (%(ids)s::bigint[]) AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
 
 -- name: held_digest_claims
 -- The last look before the calls: the seconds for which these claims are still held.

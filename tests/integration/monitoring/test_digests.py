@@ -22,7 +22,7 @@ def tell(ledger: Ledger, channel: int, outcome: Accepted | Transient | Configura
         judged = judge(outcome, claimed.digest.items, RetryPolicy(max_attempts=2), now=taken.now)
         notifications.record(connection, claimed, judged, outcome="x", error=None)
         if judged.refused:
-            digest_channels.note_refused(connection, channel, reason="webhook_404: gone", recheck_s=300)
+            digest_channels.note_refused(connection, taken, reason="webhook_404: gone", recheck_s=300)
         else:
             digest_channels.note_sent(connection, channel)
 

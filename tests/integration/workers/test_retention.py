@@ -98,6 +98,15 @@ def test_what_an_active_finding_is_behind_is_kept_and_never_told_again(ledger: L
         assert len(server.posts("/ok")) == 1
 
 
+def test_what_is_known_stays_while_another_finding_of_its_key_is_so(ledger: Ledger, worker: InProcess) -> None:
+    put(ledger, finding("first", dedup_key="same"))
+    make_channel(ledger, "https://example.com/x")
+    put(ledger, finding("first", active=False, dedup_key="same"), finding("second", dedup_key="same"))
+    age(ledger, "400 days")
+    clean(worker)
+    assert statuses(ledger) == {"same": "suppressed"}
+
+
 def test_many_that_stay_hide_none_that_go(ledger: Ledger, worker: InProcess) -> None:
     channel = make_channel(ledger, "https://example.com/x")
     put(ledger, "lasting")

@@ -1,0 +1,155 @@
+"""What a digest says is so when it is told, and an answer changes the set-up that got it and no other."""
+
+from typing import Any
+
+import pytest
+
+from shared.domain.digest_channels import Setup
+from shared.domain.digests import DIGEST_CAP, Severity
+from shared.jobs import JobName
+from shared.ledger import digest_channels, digest_setup, events
+from shared.ledger.db import Ledger
+from shared.ledger.digest_channels import Wishes
+from tests.integration.workers.conftest import MakeWorker
+from tests.integration.workers.inprocess import InProcess
+from tests.support.digests import LOOPBACK, age, event, finding, make_channel, post, put, rows
+from tests.support.factories import make_tenant
+from tests.support.ledger_rows import scalar
+from tests.support.scripted_http import CLOSE, ScriptedHttp, answer, scripted_http
+
+HOOK, NEW = "/hook", "/new"
+_WAITS = "SELECT coalesce(not_configured, wait_until::text) FROM digest_channel"
+
+
+@pytest.fixture
+def endpoint() -> Any:
+    with scripted_http() as server:
+        server.always(HOOK, answer(200))
+        server.always(NEW, answer(200))
+        yield server
+
+
+@pytest.fixture
+def worker(make_worker: MakeWorker) -> InProcess:
+    return make_worker(**LOOPBACK)
+
+
+def run(worker: InProcess) -> None:
+    worker.call(JobName.DIGEST, slot=0)
+
+
+def told(endpoint: ScriptedHttp, path: str = HOOK) -> list[dict[str, Any]]:
+    """The items of the last message."""
+    items: list[dict[str, Any]] = endpoint.posts(path)[-1].json()["data"]["items"]
+    return items
+
+
+def delete(ledger: Ledger, key: str) -> None:
+    with ledger.transaction() as connection:
+        assert events.delete_finding(connection, make_tenant(connection, "acme")[0], key) is not None
+
+
+@pytest.mark.parametrize("refusal", [404, 429])
+def test_the_answer_to_an_old_address_says_nothing_about_the_new_one(
+    ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp, refusal: int
+) -> None:
+    make_channel(ledger, endpoint.url + HOOK)
+
+    def change_it(_request: object) -> Any:
+        with ledger.transaction() as connection:
+            channel = digest_channels.find(connection, "ops")
+            assert channel is not None
+            setup = Setup({"endpoint": endpoint.url + NEW}, {"url": endpoint.url + NEW})
+            digest_setup.change(connection, channel, setup=setup, wishes=Wishes(), operator="kim")
+        return answer(refusal)
+
+    endpoint.always(HOOK, change_it)
+    post(ledger, "a")
+    run(worker)
+    assert scalar(ledger, _WAITS) is None
+    run(worker)
+    assert [item["dedup_key"] for item in told(endpoint, NEW)] == ["a"]
+
+
+def test_what_waited_is_told_as_it_is_now(ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp) -> None:
+    make_channel(ledger, endpoint.url + HOOK)
+    endpoint.once(HOOK, answer(429))
+    put(ledger, finding("f", severity=Severity.MEDIUM, subject="S1", details={"cvss": 5}))
+    post(ledger, event("e", severity=Severity.MEDIUM, subject="S1"))
+    run(worker)
+    put(ledger, finding("f", severity=Severity.CRITICAL, subject="S2", details={"cvss": 10}, kind="exploit"))
+    post(ledger, event("e", severity=Severity.HIGH, subject="S2"))
+    age(ledger, "61 minutes")
+    run(worker)
+    said = [(item["dedup_key"], item["severity"], item["subject"], item["kind"]) for item in told(endpoint)]
+    assert said == [("f", "critical", "S2", "exploit"), ("e", "high", "S2", "update")]
+    assert told(endpoint)[0]["details"] == {"cvss": 10}
+
+
+def test_what_may_have_been_taken_is_repeated_word_for_word(
+    ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp
+) -> None:
+    make_channel(ledger, endpoint.url + HOOK)
+    endpoint.once(HOOK, *[[CLOSE]] * 3)
+    put(ledger, finding("worse", severity=Severity.MEDIUM), "gone")
+    run(worker)
+    put(ledger, finding("worse", severity=Severity.CRITICAL))
+    delete(ledger, "gone")
+    age(ledger, "5 minutes")
+    run(worker)
+    assert len(endpoint.posts(HOOK)) == 4
+    data = [request.json()["data"] for request in endpoint.posts(HOOK)]  # beside it is the moment, which was moved
+    assert [one for one in data if one != data[0]] == []
+
+
+def test_what_is_over_when_it_is_told_is_called_so(ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp) -> None:
+    make_channel(ledger, endpoint.url + HOOK)
+    endpoint.once(HOOK, answer(429))
+    put(ledger, "so", "ended", "deleted", finding("other", dedup_key="v1"))
+    put(ledger, finding("one of two", dedup_key="shared"), finding("two of two", dedup_key="shared"))
+    post(ledger, event("about none", finding="never handed in"), event("about so", finding="so"))
+    post(ledger, event("about ended", finding="ended"), "an event")
+    run(worker)
+    put(ledger, finding("ended", active=False), finding("other", dedup_key="v2"))
+    delete(ledger, "deleted")
+    delete(ledger, str(scalar(ledger, "SELECT finding_key FROM notification WHERE dedup_key = 'shared'")))
+    age(ledger, "61 minutes")
+    run(worker)
+    over = {item["dedup_key"] for item in told(endpoint) if item["over"]}
+    assert over == {"ended", "deleted", "v1", "about ended"}
+    assert len(told(endpoint)) == 10
+
+
+def test_the_most_severe_are_told_first_and_of_those_the_longest_due(
+    ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp
+) -> None:
+    make_channel(ledger, endpoint.url + HOOK)
+    endpoint.once(HOOK, answer(429))
+    post(ledger, *(event(f"e{n:02}", severity=Severity.INFO) for n in range(DIGEST_CAP)), event("w"))
+    run(worker)
+    age(ledger, "61 minutes")
+    with ledger.transaction() as connection:
+        connection.execute(
+            "UPDATE notification SET next_attempt_at = next_attempt_at - make_interval(secs => 9 - id % 9)"
+        )
+    put(ledger, finding("c", severity=Severity.CRITICAL))
+    run(worker)
+    assert [item["dedup_key"] for item in told(endpoint)][:2] == ["c", "w"]
+    left = {key for key, row in rows(ledger).items() if row.status == "pending"}
+    with ledger.transaction() as connection:
+        due_last = connection.execute(
+            "SELECT dedup_key FROM notification WHERE severity = 'info' ORDER BY id % 9 DESC, id DESC LIMIT 2"
+        ).fetchall()
+    assert left == {key for (key,) in due_last}
+
+
+def test_a_channel_that_refuses_us_is_looked_at_every_hour(
+    ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp
+) -> None:
+    make_channel(ledger, endpoint.url + HOOK)
+    endpoint.always(HOOK, answer(404))
+    post(ledger, "a")
+    run(worker)
+    age(ledger, "5 days")
+    run(worker)
+    assert 3_500 < scalar(ledger, "SELECT extract(epoch FROM wait_until - now())::float8 FROM digest_channel") <= 3_600
