@@ -236,5 +236,7 @@ def canary_step(result: CanaryResult) -> CanaryStep:
     others = result.other_failures if result.gone == CANARY_STEPS[-1] else 0
     if 2 * (result.same_failure + others) > result.tried:
         stop = f"of the first {result.tried:,} tried again {result.same_failure:,} failed for the same cause as before"
+        if result.tried == 1:
+            stop = "the first one that was tried again failed for the same cause as before"
         return CanaryStep(stop=f"{stop}, {others:,} for good for another" if others else stop)
     return CanaryStep(most=None if step is None else step - result.gone)

@@ -134,7 +134,9 @@ def test_a_preview_says_that_the_last_requeue_of_these_failed_again(browser: Bro
     fail_again(ledger, send.id, [2, 3])
     make_failures(ledger)
     page = browser.get(f"{NEW}?{query}")
-    told = "2 of these were requeued before and failed again. The last requeue was kim’s, just now : of 3 requeued 2 of"
+    told = (
+        "2 of these were requeued before and failed again. The last requeue, kim’s just now , took 3: 2 of these failed"
+    )
     assert told in text_of(page)
     assert f'<a href="{first}">kim’s' in page.text
     assert "failed again" not in text_of(browser.get(f"{NEW}?kind=discard&group={CAUSE}"))
@@ -142,7 +144,7 @@ def test_a_preview_says_that_the_last_requeue_of_these_failed_again(browser: Bro
     let_begin(ledger)
     finish(ledger)
     fail_again(ledger, send.id, [3])
-    assert "of 1 requeued 1 of these failed again" in text_of(browser.get(f"{NEW}?{query}"))
+    assert "took 1: 1 of these failed again" in text_of(browser.get(f"{NEW}?{query}"))
 
 
 def test_an_operation_on_a_group_leads_to_it(browser: Browser, ledger: Ledger) -> None:
