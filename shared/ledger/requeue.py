@@ -27,13 +27,19 @@ _RESTORE = statement("restore_failures")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a preview: so many deliveries of a tenant, channel and status; `oldest` is when the first failed."""
+    """
+    A part of a preview: so many deliveries of a tenant, channel and status; `oldest` is when the first failed.
+
+    So many of them failed within the hour before the preview, and within the day before it.
+    """
 
     tenant: str
     channel: Channel
     status: DeliveryStatus
     count: int
     oldest: datetime | None = None
+    in_hour: int = 0
+    in_day: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +127,8 @@ def judge(
         prepare=False,  # a plan for any parameters would read every arm
     ).fetchall()
     taken = [
-        Share(tenant, Channel(channel), DeliveryStatus(status), count, oldest)
-        for tenant, channel, status, why, count, oldest, *_ in rows
+        Share(tenant, Channel(channel), DeliveryStatus(status), *numbers[:4])
+        for tenant, channel, status, why, *numbers in rows
         if why is None
     ]
     left_out: dict[LeftOut, int] = {}
@@ -135,7 +141,7 @@ def judge(
             left_out[LeftOut.MISSING] = left_out.get(LeftOut.MISSING, 0) + missing
     if not rows:
         return Preview(kind, asked, moment, taken, left_out, sends=0)
-    sends, again, before = rows[0][6:]
+    sends, again, before = rows[0][8:]
     return Preview(kind, asked, moment, taken, left_out, sends, again, None if before is None else _before(before))
 
 

@@ -79,7 +79,9 @@ WITH candidate AS (
                 THEN 'more' ELSE left_out END AS left_out
     FROM judged
 ), part AS MATERIALIZED (
-    SELECT tenant_id, channel, status, left_out, send_id, count(*) AS count, min(failed_at) AS oldest
+    SELECT tenant_id, channel, status, left_out, send_id, count(*) AS count, min(failed_at) AS oldest,
+           count(*) FILTER (WHERE failed_at > %(as_of)s::timestamptz - interval '1 hour') AS in_hour,
+           count(*) FILTER (WHERE failed_at > %(as_of)s::timestamptz - interval '24 hours') AS in_day
     FROM verdict GROUP BY 1, 2, 3, 4, 5
 ), again AS MATERIALIZED (
     SELECT send_id, row_no, epoch, failed_at FROM verdict
@@ -107,7 +109,7 @@ WITH candidate AS (
     FROM verdict
     WHERE left_out IS NULL AND %(operation)s::uuid IS NOT NULL
 )
-SELECT t.name, v.channel, v.status, v.left_out, v.count, v.oldest,
+SELECT t.name, v.channel, v.status, v.left_out, v.count, v.oldest, v.in_hour, v.in_day,
        (SELECT count(DISTINCT send_id)::int FROM part WHERE left_out IS NULL),
        (SELECT count(*)::int FROM again),
        (SELECT jsonb_build_object('id', b.id, 'operator', b.operator, 'at', b.created_at, 'done', b.done, 'again', (
@@ -115,7 +117,8 @@ SELECT t.name, v.channel, v.status, v.left_out, v.count, v.oldest,
             JOIN operation_item i ON i.operation_id = b.id AND i.send_id = a.send_id AND i.row_no = a.row_no
                                   AND i.epoch = a.epoch - 1 AND i.result = 'done')) FROM before b)
 FROM (
-    SELECT tenant_id, channel, status, left_out, sum(count)::int AS count, min(oldest) AS oldest
+    SELECT tenant_id, channel, status, left_out, sum(count)::int AS count, min(oldest) AS oldest,
+           sum(in_hour)::int AS in_hour, sum(in_day)::int AS in_day
     FROM part GROUP BY 1, 2, 3, 4
 ) AS v
 JOIN tenant t ON t.id = v.tenant_id

@@ -13,7 +13,7 @@ from shared.ledger.db import Ledger
 from tests.support.books import assert_books_balance
 from tests.support.browser import Browser, text_of
 from tests.support.factories import counts, make_tenant
-from tests.support.failing import CAUSE, TITLE, fail_again, make_failures
+from tests.support.failing import CAUSE, TITLE, age_failures, fail_again, make_failures
 from tests.support.ledger_rows import one, put_rows, scalar
 from tests.support.requeuing import finish
 from tests.support.waiting import wait_until
@@ -64,6 +64,14 @@ def test_a_preview_says_how_many_whose_what_is_left_and_why_and_changes_nothing(
     assert "other E-mail failed 2" in said
     assert "4 : may have been sent already" in said
     assert scalar(ledger, "SELECT count(*) FROM operation") == scalar(ledger, "SELECT count(*) FROM audit") == 0
+
+
+def test_a_preview_says_how_old_they_are(browser: Browser, ledger: Ledger) -> None:
+    for count, age in ((1, "50 minutes"), (2, "61 minutes"), (4, "23 hours"), (8, "25 hours")):
+        age_failures(ledger, make_failures(ledger, count=count).id, age)
+    make_failures(ledger, status="unsure")
+    said = text_of(browser.get(f"{NEW}?kind=requeue"))
+    assert "Kind Deliveries Last hour 1–24 h ago Older Oldest acme E-mail dead-lettered 15 1 6 8 " in said
 
 
 def test_a_group_is_requeued_and_its_result_stays(browser: Browser, ledger: Ledger) -> None:
