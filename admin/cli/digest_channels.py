@@ -64,8 +64,7 @@ def add(name: str, tenant_name: str, type_name: str, tell_existing: bool, **give
             tell_existing=tell_existing,
             operator=given["operator"],
         )
-    said = "" if tell_existing else f" {known:,} that are there already count as known and are not told."
-    say(f"Channel {name} is set up.{said}", err=True)
+    say(f"Channel {name} is set up.{'' if tell_existing else _known_words(known, even_none=True)}", err=True)
     if made:
         say("Its signing secret, for the receiver; it cannot be shown again:", err=True)
         say(made)
@@ -122,6 +121,7 @@ def show(name: str) -> None:
 @what_it_hears
 @own_settings
 @click.option("--all-kinds", is_flag=True, help="Hear of every kind again.")
+@click.option("--tell-existing", is_flag=True, help="Tell the findings, too, that are so and new to the filter.")
 @click.option(
     "--unset", multiple=True,
     type=click.Choice(["retry-base-delay-ms", "max-attempts", "retention-days", *_REMOVABLE]),
@@ -129,8 +129,12 @@ def show(name: str) -> None:
     " on, without its sender the tenant's is taken.",
 )  # fmt: skip
 @as_operator
-def edit(name: str, all_kinds: bool, unset: tuple[str, ...], **given: Any) -> None:  # noqa: FBT001  # as above
-    """Change a channel: what is not named stays. What came before is still told by the filter as it was."""
+def edit(name: str, all_kinds: bool, unset: tuple[str, ...], tell_existing: bool, **given: Any) -> None:  # noqa: FBT001  # as above
+    """
+    Change a channel: what is not named stays.
+
+    What came before is told by the filter as it was; findings that a wider one lets in count as known.
+    """
     from shared.ledger import digest_setup
 
     with refusals(), ledger_transaction() as connection:
@@ -145,9 +149,17 @@ def edit(name: str, all_kinds: bool, unset: tuple[str, ...], **given: Any) -> No
         kept |= {option.replace("-", "_"): None for option in unset if option not in _REMOVABLE}
         lost = {option.replace("-", "_") for option in unset if option in _REMOVABLE}
         setup, wishes = asked_of(found.type, {**given, **kept}, partial=True, unset=lost)
-        digest_setup.change(connection, found, setup=setup, wishes=wishes, operator=given["operator"])
+        known = digest_setup.change(
+            connection,
+            found,
+            setup=setup,
+            wishes=wishes,
+            operator=given["operator"],
+            tell_existing=tell_existing,
+        )
     lost_words = " and ".join(map(_words_of, setup.removed))
-    say(f"Changed {name}.{f' From now on it goes without {lost_words}.' if lost_words else ''}", err=True)
+    without = f" From now on it goes without {lost_words}." if lost_words else ""
+    say(f"Changed {name}.{without}{_known_words(known)}", err=True)
 
 
 @channel.command("enable")
@@ -227,6 +239,10 @@ def _state(found: "DigestChannel") -> str:
 
 def _words_of(removed: str) -> str:
     return _REMOVABLE[removed.replace("_", "-")]
+
+
+def _known_words(known: int, *, even_none: bool = False) -> str:
+    return f" {known:,} that are there already count as known and are not told." if known or even_none else ""
 
 
 def _own(value: int | None, unit: str = "") -> str:

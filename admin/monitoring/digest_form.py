@@ -87,8 +87,16 @@ def change_channel(name: str) -> AnyResponse:
     except ChannelError as error:
         return _refused(_Form(type_, _shown(request.form), error.faults), channel=channel)
     with services().ledger.transaction() as connection:
-        digest_setup.change(connection, channel, setup=setup, wishes=wishes, operator=operator())
-    flash(f"{channel.name} is changed. A test shows whether it works.")
+        known = digest_setup.change(
+            connection,
+            channel,
+            setup=setup,
+            wishes=wishes,
+            operator=operator(),
+            tell_existing=bool(request.form.get("tell_existing")),
+        )
+    said = f" {known:,} that are there already are not told." if known else ""
+    flash(f"{channel.name} is changed. A test shows whether it works.{said}")
     _tell_pages()
     return redirect(url_for("monitoring.digest_page"), code=HTTPStatus.SEE_OTHER)
 

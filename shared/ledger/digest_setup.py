@@ -105,16 +105,33 @@ def add(
     return known
 
 
-def change(connection: Connection, channel: DigestChannel, *, setup: Setup, wishes: Wishes, operator: str) -> None:
-    """Change a channel, inside a transaction; what came before the change is found by its filter as it was."""
+def change(
+    connection: Connection,
+    channel: DigestChannel,
+    *,
+    setup: Setup,
+    wishes: Wishes,
+    operator: str,
+    tell_existing: bool = False,
+) -> int:
+    """
+    Change a channel, inside a transaction; how much it takes for known.
+
+    What came before the change is found by its filter as it was. Findings that are so and that a wider filter lets in
+    are known from then on, as with a new channel, unless it is to `tell_existing`.
+    """
     digest_channels.lock(connection, channel.id)  # first, as dispatch does
     events.wait_for_events(connection, channel.tenant_id)
+    events.lock_findings(connection, channel.tenant_id)  # what comes between the two looks would be known and untold
     notifications.detect(connection, channel.id)
     digest_channels.update(connection, channel.id, setup=setup, wishes=wishes)
+    is_as_it_was = (wishes.kinds, wishes.min_severity) == (channel.kinds, channel.min_severity)
+    known = 0 if is_as_it_was or tell_existing else notifications.detect(connection, channel.id, baseline=True)
     changed = {name: value for name, value in asdict(wishes).items() if value != getattr(channel, name)}
     secrets = [*(f"new {name}" for name in setup.secret), *(f"no {name}" for name in setup.removed)]
-    said = ", ".join([*setup.config, *secrets, *changed]) or "nothing new"
+    said = ", ".join([*setup.config, *secrets, *changed, *([f"{known} known"] if known else [])]) or "nothing new"
     _note(connection, "edit channel", channel.name, operator, said, detail={**setup.config, **changed})
+    return known
 
 
 def switch(

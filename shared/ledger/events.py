@@ -116,7 +116,11 @@ def put_findings(connection: Connection, tenant_id: int, findings: Sequence[NewF
 
 
 def lock_findings(connection: Connection, tenant_id: int) -> None:
-    """Wait until nobody else puts findings; before anything else of a transaction that replaces those of a source."""
+    """
+    Wait until nobody else puts findings, and have others wait until the transaction ends.
+
+    Before anything else of a transaction that replaces those of a source.
+    """
     connection.execute(_LOCK_FINDINGS, {"tenant_id": tenant_id})
 
 

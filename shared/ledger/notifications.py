@@ -82,15 +82,15 @@ class Story:
     """
     One notification with what stands behind it.
 
-    `finding_active` is None where there is no such finding any more; `message` is the state of the message it was put
-    into last, `reference` what the endpoint or the ledger names that by.
+    `finding_active` is None where there is no such finding any more, `finding_since` when it became as it is; `message`
+    is the state of the message it was put into last, `reference` what that is named by elsewhere.
     """
 
     told: Told
     occurred_at: datetime
     details: dict[str, Any] | None
     finding_active: bool | None
-    finding_changed_at: datetime | None
+    finding_since: datetime | None
     message: str | None
     reference: str | None
     operations: Sequence[UUID]

@@ -15,7 +15,8 @@ SET secret = (digest_channel_secret.secret - %(removed)s::text[]) || excluded.se
 
 -- name: update_digest_channel
 -- A person changes a channel, which is then looked at anew: a wait or refusal was another set-up's. With another filter
--- events from now on count, and findings that are so, whenever they became so. Guard: `wait_for_events` was asked in this
+-- events from now on count, and findings that are so, whenever they became so: the caller takes what is new to it for
+-- known, unless it is to be told. Guard: `wait_for_events` was asked in this
 -- transaction, so that each event is received either before, and found by the filter as it was, or after.
 UPDATE digest_channel
 SET config = (config - %(removed)s::text[]) || %(config)s, kinds = %(kinds)s, min_severity = %(min_severity)s,

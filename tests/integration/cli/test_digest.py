@@ -4,10 +4,11 @@ import re
 
 import pytest
 
+from shared.domain.digests import Severity
 from shared.ledger import audit
 from shared.ledger.db import Ledger
 from tests.integration.cli.conftest import Install, Installation
-from tests.support.digests import LOOPBACK, post, put, statuses
+from tests.support.digests import LOOPBACK, finding, post, put, statuses
 from tests.support.ledger_rows import scalar
 from tests.support.requeuing import finish
 from tests.support.scripted_http import ScriptedHttp, answer, free_port, scripted_http
@@ -156,7 +157,9 @@ def test_a_change_tells_what_came_before_by_the_filter_as_it_was(installation: I
         installation.work()
         installation.tidings("digest", "run")
         assert statuses(ledger) == {"before": "sent"}
-        installation.tidings("digest", "channel", "edit", "ops", "--all-kinds", "--unset", "retention-days")
+        put(ledger, finding("of another kind", severity=Severity.CRITICAL), tenant="demo")
+        wider = installation.tidings("digest", "channel", "edit", "ops", "--all-kinds", "--unset", "retention-days")
+        assert "1 that are there already count as known and are not told" in wider.output
         assert re.search(r"kinds +all\n", installation.tidings("digest", "channel", "show", "ops").output)
 
 

@@ -6,15 +6,16 @@ from html import unescape
 
 import pytest
 
+from shared.domain.digests import Severity
 from shared.domain.roles import Role
 from shared.jobs import QueueName
-from shared.ledger import audit, digest_channels
+from shared.ledger import audit, digest_channels, notifications
 from shared.ledger.db import Ledger
 from shared.ledger.digest_channels import DigestChannel
 from tests.integration.monitoring.conftest import MakeApp
 from tests.integration.workers.inprocess import InProcess, make_settings
 from tests.support.browser import Browser, text_of
-from tests.support.digests import LOOPBACK, SECRET, post, put, statuses
+from tests.support.digests import LOOPBACK, SECRET, finding, post, put, statuses
 from tests.support.factories import make_tenant
 from tests.support.ledger_rows import scalar
 from tests.support.scripted_http import ScriptedHttp, answer, scripted_http
@@ -220,3 +221,16 @@ def test_without_the_token_of_the_session_nothing_is_set_up(browser: Browser, le
 @pytest.mark.parametrize("path", [f"{NEW}?type=pigeon", f"{PATH}/channels/none/edit", f"{PATH}/channels/%00/edit"])
 def test_a_form_for_nothing_is_not_there(browser: Browser, path: str) -> None:
     assert browser.post(path, {"name": "x"}).status_code == 404
+
+
+def test_findings_that_a_wider_filter_lets_in_are_told_where_that_is_ticked(browser: Browser, ledger: Ledger) -> None:
+    given = {"name": "ops", "tenant": "acme", "to": "ada@example.com", "min_severity": "high"}
+    browser.post(f"{NEW}?type=email", given)
+    put(ledger, finding("low", severity=Severity.LOW), finding("medium", severity=Severity.MEDIUM))
+    assert "findings that a wider one lets in count as known" in text_of(browser.get(EDIT))
+    changed = browser.post(EDIT, {"min_severity": "medium"})
+    assert "1 that are there already are not told" in text_of(browser.get(changed.headers["Location"]))
+    browser.post(EDIT, {"min_severity": "low", "tell_existing": "yes"})
+    with ledger.transaction() as connection:
+        notifications.detect(connection, found(ledger).id)
+    assert statuses(ledger) == {"medium": "suppressed", "low": "pending"}

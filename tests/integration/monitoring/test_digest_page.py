@@ -154,6 +154,10 @@ def test_one_tells_its_attempts_its_message_and_its_finding(browser: Browser, to
     assert link is not None
     assert "about image:nginx" in browser.get(link[1]).text
     assert "nginx &lt;b&gt;" not in browser.get(link[1]).text
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE finding SET changed_at = now() - interval '3 days'")
+    put(ledger, finding("image:nginx", dedup_key="cve-1", active=False))
+    assert re.search(r"Finding image:nginx over, since (\d+ s ago|just now|now)", text_of(browser.get(found[1])))
 
 
 def test_dead_letters_are_requeued_as_an_operation(browser: Browser, told: int, ledger: Ledger) -> None:
