@@ -17,18 +17,25 @@ FROM batch WHERE settled_at IS NULL AND retrying > 0
 -- name: count_failures_since
 -- The health rules, while they would warn: of the live deliveries that failed or were dead-lettered from a minute on,
 -- those that are so still and that nobody gave up, by channel. So many of each are looked at; the last value says that
--- there may be more.
-SELECT f.channel, count(*)::int, (count(*) FILTER (WHERE f.status = 'dead_lettered'))::int, max(f.place) = %(most)s
-FROM unnest('{failed,dead_lettered}'::text[]) AS k (status)
-CROSS JOIN LATERAL (
-    SELECT channel, status, send_id, row_number() OVER () AS place FROM (
-        SELECT channel, status, send_id FROM failure
+-- there may be more. They are counted by send before sends are looked up, each by key, whatever the planner believes of
+-- what came in just now.
+WITH fresh AS MATERIALIZED (
+    SELECT f.send_id, f.channel, k.status, count(*) AS count
+    FROM unnest('{failed,dead_lettered}'::text[]) AS k (status)
+    CROSS JOIN LATERAL (
+        SELECT send_id, channel FROM failure
         WHERE failure.status = k.status AND discarded_at IS NULL
           AND failed_at >= date_trunc('minute', now()) - %(minutes)s * interval '1 minute'
-        ORDER BY failed_at DESC LIMIT %(most)s
-    ) AS these
-) AS f
-JOIN send s ON s.id = f.send_id AND s.mode = 'live'
+        LIMIT %(most)s
+    ) AS f
+    GROUP BY f.send_id, f.channel, k.status
+), looked AS MATERIALIZED (
+    SELECT status, sum(count) AS count FROM fresh GROUP BY status
+)
+SELECT f.channel, sum(f.count)::int, coalesce(sum(f.count) FILTER (WHERE f.status = 'dead_lettered'), 0)::int,
+       (SELECT max(count) FROM looked) = %(most)s
+FROM fresh f
+CROSS JOIN LATERAL (SELECT 1 FROM send WHERE send.id = f.send_id AND send.mode = 'live' OFFSET 0) AS s
 GROUP BY f.channel
 
 -- name: group_failures

@@ -11,9 +11,10 @@ from alembic.script import ScriptDirectory
 from shared.domain.ids import new_send_id
 from shared.domain.requeue import FailureFilter, OperationKind
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
-from shared.ledger import acceptance, books, failed_jobs, failures, sends
+from shared.ledger import acceptance, books, failed_jobs, failure_counts, failures, sends
 from shared.ledger.acceptance import AcceptedRow, ChannelRows, Submission
 from shared.ledger.db import Connection, Ledger
+from shared.ledger.failure_counts import Fresh
 from shared.ledger.migrate import alembic_config, upgrade
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.books import assert_books_balance
@@ -200,6 +201,17 @@ def test_what_failed_for_a_cause_after_another_requeue_is_not_that_of_the_causes
     finish(ledger)
     fail_again(ledger, send.id, [1])
     assert again() == (requeue.id, 1)
+
+
+def test_what_failed_lately_and_is_open_is_counted_by_channel_unless_it_is_too_much(ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    make_failures(ledger, count=2, status="failed")
+    make_failures(ledger, status="failed", channel=Channel.SMS)
+    make_failures(ledger, status="unsure")
+    with ledger.transaction() as connection:
+        found = failure_counts.fresh(connection, minutes=15, most=4)
+        assert found == {Channel.EMAIL: Fresh(5, 3), Channel.SMS: Fresh(1, 0)}
+        assert failure_counts.fresh(connection, minutes=15, most=3) is None
 
 
 def test_what_is_discarded_is_not_requeued_not_even_by_a_plan_from_before(ledger: Ledger) -> None:
