@@ -1,11 +1,11 @@
 """`tidings digest …`: telling it now, what was told, and telling it again."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from admin.cli.digest_channels import channel
-from admin.cli.digest_requeue import requeue
+from admin.cli.digest_requeue import discard, requeue
 from admin.cli.digest_runs import run_by_worker
 from admin.cli.fault import CommandError
 from admin.cli.moments import when
@@ -13,6 +13,9 @@ from admin.cli.operator import as_operator
 from admin.cli.screen import say
 from admin.cli.stores import ledger_transaction
 from admin.cli.table import as_table
+
+if TYPE_CHECKING:
+    from shared.ledger.notifications import Told
 
 _STATUSES = ("pending", "retrying", "sent", "suppressed", "dead_lettered")
 
@@ -24,6 +27,7 @@ def digest() -> None:
 
 digest.add_command(channel)
 digest.add_command(requeue)
+digest.add_command(discard)
 
 
 @digest.command("run")
@@ -84,8 +88,12 @@ def history(name: str | None, kind: str | None, status: str | None, messages: bo
             "last error",
         )
         rows = [
-            (one.id, one.channel, one.kind, one.subject, one.severity, one.status.replace("_", "-"), one.attempt_count,
+            (one.id, one.channel, one.kind, one.subject, one.severity, _state(one), one.attempt_count,
              when(one.created_at), when(one.sent_at), when(one.next_attempt_at), one.last_error)
             for one in told
         ]  # fmt: skip
     say(as_table(head, rows))
+
+
+def _state(one: "Told") -> str:
+    return one.status.replace("_", "-") + (", discarded" if one.discarded_at else "")

@@ -76,7 +76,4 @@ def _wait(run_id: "UUID", wait_s: float) -> dict[str, Any]:
         time.sleep(_LOOK_S)
     if found is not None and found.started_at is not None:
         raise CommandError(f"a worker has been at it for {wait_s:g} s; see `tidings digest history --messages`")
-    raise CommandError(
-        f"no worker took it up within {wait_s:g} s: start `worker_ops`, or resume the queue ops where it is paused;"
-        " see `tidings queue list`"
-    )
+    raise CommandError(f"no worker took it up within {wait_s:g} s: start `worker_ops`; see `tidings queue list`")

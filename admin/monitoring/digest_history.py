@@ -29,7 +29,7 @@ _LONGEST_WORD = 200
 _DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
 _COLUMNS = (
     "id", "what", "kind", "severity", "channel", "tenant", "state", "attempts", "found", "told", "next",
-    "dispatch batch", "finding", "last error",
+    "dispatch batch", "finding", "last error", "discarded",
 )  # fmt: skip
 #: Word and shape of each state.
 STATES = {
@@ -166,6 +166,7 @@ def _cells(one: Told) -> tuple[Cell, ...]:
         one.id, one.subject, one.kind, one.severity, one.channel, one.tenant, one.status, one.attempt_count,
         one.created_at, one.sent_at, one.next_attempt_at,
         str(one.dispatch_batch_id) if one.dispatch_batch_id else None, one.finding, one.last_error,
+        one.discarded_at,
     )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""Dead letters of digests told again: the preview of a bulk operation on notifications, and the form that plans it."""
+"""Dead letters of digests told again or discarded: the preview of a bulk operation, and the form that plans it."""
+
+from functools import partial
 
 from flask import request
 from werkzeug.datastructures import MultiDict
@@ -15,8 +17,6 @@ from shared.domain.requeue import OperationKind
 from shared.ledger import clock, digest_requeue
 from shared.ledger.operations import Operation
 
-_KIND = OperationKind.REQUEUE
-
 add_page("digest_requeue", tab="Overview")
 
 
@@ -24,32 +24,51 @@ add_page("digest_requeue", tab="Overview")
 @reads
 def preview_digest_requeue() -> str:
     """What a requeue of dead letters would take and leave; changes nothing."""
-    return _preview(request.args)
+    return _preview(OperationKind.REQUEUE, request.args)
+
+
+@pages.get("/digests/discard")
+@reads
+def preview_digest_discard() -> str:
+    """What would be discarded; changes nothing."""
+    return _preview(OperationKind.DISCARD, request.args)
 
 
 @pages.post("/digests/requeue")
 @acts
 def plan_digest_requeue() -> AnyResponse | str:
     """Plan what the preview showed."""
-    return confirming.answer(_plan, _preview)
+    return _answer(OperationKind.REQUEUE)
 
 
-def _preview(args: MultiDict[str, str]) -> str:
+@pages.post("/digests/discard")
+@acts
+def plan_digest_discard() -> AnyResponse | str:
+    """Likewise."""
+    return _answer(OperationKind.DISCARD)
+
+
+def _answer(kind: OperationKind) -> AnyResponse | str:
+    return confirming.answer(partial(_plan, kind), partial(_preview, kind))
+
+
+def _preview(kind: OperationKind, args: MultiDict[str, str]) -> str:
     asked = read_dead_letters(args)
     with services().reading.transaction() as connection:
-        seen = digest_requeue.judge(connection, asked, as_of=clock.ledger_now(connection))
+        seen = digest_requeue.judge(connection, asked, kind=kind, as_of=clock.ledger_now(connection))
     return page(
         "digest_requeue",
         "monitoring/digest_requeue.html",
+        kind=kind,
         seen=seen,
         filter_args=_as_args(asked),
-        button=f"Requeue {seen.total:,} {'notification' if seen.total == 1 else 'notifications'}",
-        **confirming.form_context(_KIND, seen.total),
+        button=f"{kind.verb} {seen.total:,} {'notification' if seen.total == 1 else 'notifications'}",
+        **confirming.form_context(kind, seen.total),
     )
 
 
-def _plan(form: MultiDict[str, str]) -> Operation:
-    return confirming.plan(_KIND, read_dead_letters(form), form)
+def _plan(kind: OperationKind, form: MultiDict[str, str]) -> Operation:
+    return confirming.plan(kind, read_dead_letters(form), form)
 
 
 def _as_args(asked: DeadLetterFilter) -> list[tuple[str, str]]:

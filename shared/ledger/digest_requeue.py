@@ -5,12 +5,15 @@ from datetime import datetime
 from uuid import UUID
 
 from shared.domain.digest_requeue import DeadLetterFilter
-from shared.domain.requeue import LeftOut
+from shared.domain.requeue import LeftOut, OperationKind
 from shared.ledger.db import Connection
 from shared.ledger.queries import statement
 
 _JUDGE = statement("judge_dead_letters")
-_REQUEUE = statement("requeue_dead_letters")
+_DEEDS = {
+    OperationKind.REQUEUE: statement("requeue_dead_letters"),
+    OperationKind.DISCARD: statement("discard_dead_letters"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,18 @@ class DeadLetterPreview:
 
 
 def judge(
-    connection: Connection, asked: DeadLetterFilter, *, as_of: datetime, operation: UUID | None = None
+    connection: Connection,
+    asked: DeadLetterFilter,
+    *,
+    as_of: datetime,
+    kind: OperationKind = OperationKind.REQUEUE,
+    operation: UUID | None = None,
 ) -> DeadLetterPreview:
-    """Find what a requeue would take; with an `operation`, freeze it as that operation's items."""
+    """
+    Find what a requeue or a discard would take; with an `operation`, freeze it as that operation's items.
+
+    What was discarded is left out, unless it is named by its id to be requeued.
+    """
     rows = connection.execute(
         _JUDGE,
         {
@@ -50,6 +62,7 @@ def judge(
             "channel": asked.channel,
             "tenant": asked.tenant,
             "kind": asked.kind,
+            "deed": kind.value,
             "as_of": as_of,
             "operation": operation,
         },
@@ -68,7 +81,7 @@ def judge(
     return DeadLetterPreview(asked, as_of, taken, left_out | ({LeftOut.MISSING: missing} if missing > 0 else {}))
 
 
-def work_on(connection: Connection, operation: UUID, *, limit: int) -> tuple[int, int]:
-    """Do a chunk of an operation; how many are told again and how many were skipped."""
-    row = connection.execute(_REQUEUE, {"operation": operation, "limit": limit}).fetchone()
+def work_on(connection: Connection, kind: OperationKind, operation: UUID, *, limit: int) -> tuple[int, int]:
+    """Do a chunk of an operation; how many are told again or discarded, and how many were skipped."""
+    row = connection.execute(_DEEDS[kind], {"operation": operation, "limit": limit}).fetchone()
     return (0, 0) if row is None else (row[0], row[1])

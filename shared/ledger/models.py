@@ -952,6 +952,7 @@ class Notification(Base):
     What it says is as its finding or event is when it is put into a message. `was_over`: the finding was not so any
     more then. `dispatch_batch_id`: the digest that told it, or that it is in while a call is under way or its set is
     frozen.
+    `discarded_at`: a person gave the dead letter up; it stays one.
     """
 
     __tablename__ = "notification"
@@ -974,6 +975,7 @@ class Notification(Base):
     final_at: Mapped[datetime | None]
     dispatch_batch_id: Mapped[UUID | None]
     was_over: Mapped[bool] = mapped_column(server_default=text("false"))
+    discarded_at: Mapped[datetime | None]
 
     __table_args__ = (
         CheckConstraint(_one_of("status", NotificationStatus), name="status"),

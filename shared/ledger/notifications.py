@@ -75,6 +75,7 @@ class Told:
     dispatch_batch_id: UUID | None
     finding: str | None
     tenant: str
+    discarded_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +163,8 @@ def claim(connection: Connection, channel: TakenChannel, *, lease_s: float) -> C
     ).fetchone()
     connection.execute(_PUT_ITEMS, {"digest_id": id_, "ids": ids})
     assert row is not None  # noqa: S101  # an INSERT returns its row or raises
-    return Claimed(
-        Digest(id_, channel.name, row[0], _items(connection, id_), left), claim_id, maybe_known=False, taken_over=0
-    )
+    digest = Digest(id_, channel.name, row[0], _items(connection, id_), left)
+    return Claimed(digest, claim_id, maybe_known=False, taken_over=0)
 
 
 def held_s(connection: Connection, claims: Sequence[Claimed]) -> dict[UUID, float]:
@@ -261,7 +261,7 @@ def history(
 def find(connection: Connection, id_: int) -> Story | None:
     """One notification, None when there is none of this id."""
     row = connection.execute(_STORY, {"id": id_}).fetchone()
-    return None if row is None else Story(Told(*row[:16]), *row[16:])
+    return None if row is None else Story(Told(*row[:17]), *row[17:])
 
 
 def messages(connection: Connection, *, limit: int, channel: str | None = None) -> list[SentMessage]:

@@ -155,7 +155,7 @@ def plan(
             return find(connection, id_), None
         frozen: Preview | DeadLetterPreview
         if isinstance(asked, DeadLetterFilter):
-            frozen, canary = digest_requeue.judge(connection, asked, as_of=as_of, operation=id_), False
+            frozen, canary = digest_requeue.judge(connection, asked, kind=kind, as_of=as_of, operation=id_), False
         else:
             frozen = requeue.judge(
                 connection, asked, kind=kind, as_of=as_of, accepts_duplicates=accepts_duplicates, operation=id_

@@ -36,6 +36,7 @@ def fill(ledger: Ledger) -> list[str]:
         f"{HOME}/operations", f"{HOME}/operations/{operation.id}", f"{HOME}/operations/new?kind=requeue",
         f"{HOME}/audit", f"{HOME}/audit.csv",
         digests, f"{digests}/history", f"{digests}/history.csv", f"{digests}/history/{told}", f"{digests}/requeue",
+        f"{digests}/discard",
         f"{digests}/channels/ops/disable", f"{digests}/channels/new", f"{digests}/channels/ops/edit",
         f"{digests}/runs/{run}",
         f"{HOME}/system/providers/sandbox:sandbox/hold", f"{HOME}/system/queues/email_bulk/pause",

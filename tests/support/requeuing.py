@@ -71,7 +71,7 @@ def chunk(connection: Connection, *, size: int = 200) -> int | None:
     if operation is None:
         return None
     if operation.takes_notifications:
-        done, skipped = digest_requeue.work_on(connection, operation.id, limit=size)
+        done, skipped = digest_requeue.work_on(connection, operation.kind, operation.id, limit=size)
         operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=-0.1)
         operations.end(connection, operation, done=operation.done + done, skipped=operation.skipped + skipped)
         return done + skipped
@@ -117,4 +117,6 @@ def requeue_dead_letters(connection: Connection, asked: DeadLetterFilter) -> int
         as_of=requeue.ledger_now(connection),
         undo_s=0,
     )
-    return 0 if planned is None else digest_requeue.work_on(connection, planned.id, limit=1_000)[0]
+    return (
+        0 if planned is None else digest_requeue.work_on(connection, OperationKind.REQUEUE, planned.id, limit=1_000)[0]
+    )

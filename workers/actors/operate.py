@@ -7,7 +7,7 @@ import dramatiq
 import psycopg
 
 from shared.domain.digests import LogEvent
-from shared.domain.requeue import canary_step, seconds_for
+from shared.domain.requeue import OperationKind, canary_step, seconds_for
 from shared.jobs import MESSAGE_VERSION, Broker, JobName, QueueName
 from shared.ledger import digest_requeue, operation_results, operations, requeue, retention
 from shared.ledger.db import POSTGRES_AWAY, Connection
@@ -91,7 +91,7 @@ class Operate:
     def _chunk(self, connection: Connection, operation: Taken, most: int) -> None:
         sends = 0
         if operation.takes_notifications:
-            done, skipped = digest_requeue.work_on(connection, operation.id, limit=most)
+            done, skipped = digest_requeue.work_on(connection, operation.kind, operation.id, limit=most)
         else:
             done, skipped, sends = _work_on_deliveries(connection, operation, most)
         if done + skipped:
@@ -99,7 +99,8 @@ class Operate:
             operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=pause_s)
         done, skipped = operation.done + done, operation.skipped + skipped
         if operations.end(connection, operation, done=done, skipped=skipped):
-            number = {"event_id": LogEvent.REQUEUED.value} if operation.takes_notifications else {}
+            told_again = operation.takes_notifications and operation.kind is OperationKind.REQUEUE
+            number = {"event_id": LogEvent.REQUEUED.value} if told_again else {}
             extra = {**number, "operation": str(operation.id), "done": done, "skipped": skipped}
             _log.info("operation_done", extra=extra)
 

@@ -62,7 +62,7 @@ DELETE FROM digest_channel WHERE id = %(id)s RETURNING id
 
 -- name: select_digest_channels
 -- Channels as people see them, one of a name or all, with what waits for them: found and not told yet, the earliest
--- moment of it, in backoff, dead letters and since when the first of them.
+-- moment of it, in backoff, dead letters that nobody discarded and since when the first of them.
 SELECT c.id, c.tenant_id, t.name, c.name, c.type, c.config, c.kinds, c.min_severity, c.tells_existing, c.enabled,
        c.retry_base_delay_ms, c.max_delivery_attempts, c.retention_days, c.created_at, c.last_sent_at, c.wait_until,
        c.not_configured, c.not_configured_at, w.waiting, w.retrying, greatest(w.next_at, c.wait_until),
@@ -76,7 +76,7 @@ CROSS JOIN LATERAL (
 ) AS w
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS dead_lettered, min(n.final_at) AS since
-    FROM notification n WHERE n.channel_id = c.id AND n.status = 'dead_lettered'
+    FROM notification n WHERE n.channel_id = c.id AND n.status = 'dead_lettered' AND n.discarded_at IS NULL
 ) AS d
 WHERE %(name)s::text IS NULL OR c.name = %(name)s
 ORDER BY c.name

@@ -160,7 +160,8 @@ FROM (
 
 -- name: notification_operation_outcome
 -- Likewise of notifications.
-SELECT CASE WHEN n.id IS NULL THEN 'removed' ELSE n.status END, count(*)::int
+SELECT CASE WHEN n.id IS NULL THEN 'removed' WHEN n.discarded_at IS NOT NULL THEN 'discarded' ELSE n.status END,
+       count(*)::int
 FROM operation_notification i
 LEFT JOIN notification n ON n.id = i.notification_id
 WHERE i.operation_id = %(id)s AND i.result = 'done'

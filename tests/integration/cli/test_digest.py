@@ -179,6 +179,24 @@ def test_an_auth_header_is_removed_by_name(installation: Installation) -> None:
         assert ["authorization" in request.headers for request in server.posts("/hook")] == [True, False]
 
 
+def test_dead_letters_are_discarded(installation: Installation, ledger: Ledger) -> None:
+    with scripted_http() as server:
+        server.always("/hook", answer(400))
+        add(installation, server, "--max-attempts", "1")
+        post(ledger, "a", "b", tenant="demo")
+        installation.work()
+        installation.tidings("digest", "run")
+        command = ("digest", "discard", "ops", "--all", "--yes", "--now")
+        assert "--reason is needed" in installation.tidings(*command).output
+        done = installation.tidings(*command, "--reason", "nobody wants them")
+        assert "2 would be discarded." in done.output
+        finish(ledger)
+        assert "dead-lettered  0" in installation.tidings("digest", "channel", "show", "ops").output
+        assert "2 left out: " in installation.tidings("digest", "requeue", "ops", "--all", "--dry-run").output
+        assert installation.tidings("digest", "history").output.count("dead-lettered, discarded") == 2
+        assert statuses(ledger) == {"a": "dead_lettered", "b": "dead_lettered"}
+
+
 def test_an_email_digest_is_a_send(installation: Installation, ledger: Ledger) -> None:
     done = installation.tidings(
         "digest", "channel", "add", "mail", "--tenant", "demo", "--type", "email", "--to", "-",
@@ -211,4 +229,4 @@ def test_what_no_worker_could_be_told_of_is_over(installation: Installation, led
 def test_without_a_worker_the_command_says_so(installation: Installation) -> None:
     done = installation.tidings("digest", "run", "--wait", "1")
     assert done.exit_code == 1
-    assert "start `worker_ops`, or resume the queue ops" in done.output
+    assert "start `worker_ops`; see `tidings queue list`" in done.output

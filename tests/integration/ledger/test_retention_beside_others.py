@@ -7,7 +7,7 @@ import pytest
 
 from shared.domain.digest_requeue import DeadLetterFilter
 from shared.domain.requeue import OperationKind
-from shared.ledger import digest_requeue, operations, requeue, retention
+from shared.ledger import clock, digest_requeue, operations, retention
 from shared.ledger.db import Ledger
 from tests.support.digests import event, finding, make_channel, post, put
 from tests.support.ledger_rows import scalar
@@ -90,13 +90,13 @@ def test_dead_letters_that_a_person_requeues(ledger: Ledger, pool: ThreadPoolExe
         )
         planned, _ = operations.plan(
             connection, OperationKind.REQUEUE, DeadLetterFilter(), operator="kim", reason=None,
-            as_of=requeue.ledger_now(connection), undo_s=0,
+            as_of=clock.ledger_now(connection), undo_s=0,
         )  # fmt: skip
     assert planned is not None
 
     def work() -> None:
         with ledger.transaction() as connection:
-            digest_requeue.work_on(connection, planned.id, limit=100)
+            digest_requeue.work_on(connection, OperationKind.REQUEUE, planned.id, limit=100)
 
     lock = "SELECT 1 FROM notification WHERE dedup_key = '21' FOR UPDATE"
     assert cross(ledger, pool, kind="notifications", lock=lock, other=work) == 20

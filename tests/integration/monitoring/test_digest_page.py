@@ -21,7 +21,7 @@ from tests.support.ledger_rows import scalar
 from tests.support.requeuing import finish
 
 PATH = "/admin/monitoring/digests"
-HISTORY, REQUEUE = f"{PATH}/history", f"{PATH}/requeue"
+HISTORY, REQUEUE, DISCARD = f"{PATH}/history", f"{PATH}/requeue", f"{PATH}/discard"
 
 
 def form_of(page: str) -> dict[str, str]:
@@ -33,9 +33,9 @@ def form_of(page: str) -> dict[str, str]:
     return fields
 
 
-def confirm(browser: Browser, address: str, **more: str) -> str:
+def confirm(browser: Browser, address: str, *, at: str = REQUEUE, **more: str) -> str:
     """Confirm what a preview shows; the path of the operation."""
-    answer = browser.post(REQUEUE, {**form_of(browser.get(address.replace("&amp;", "&")).text), **more})
+    answer = browser.post(at, {**form_of(browser.get(address.replace("&amp;", "&")).text), **more})
     assert answer.status_code == 303, text_of(answer)
     return answer.location
 
@@ -195,7 +195,7 @@ def test_one_dead_letter_or_those_of_a_filter_alone(browser: Browser, told: int,
     finish(ledger)
     assert statuses(ledger)["b"] == "pending"
     assert statuses(ledger)["c"] == "dead_lettered"
-    assert "Requeued by operation" in text_of(browser.get(found[1]))
+    assert "Taken by operation" in text_of(browser.get(found[1]))
     assert "no dead letter (any more)" in browser.get(one[1]).text
     assert path in browser.get("/admin/monitoring/operations").text
 
@@ -298,6 +298,38 @@ def test_dead_letters_are_a_warning_that_leads_to_them_until_they_are_requeued(
     let_begin(ledger)
     finish(ledger)
     assert "notifications of digests" not in text_of(Browser(make_app()).get(PATH))
+
+
+def test_dead_letters_that_nobody_wants_are_discarded_and_each_can_still_be_requeued(
+    make_app: MakeApp, told: int, ledger: Ledger
+) -> None:
+    browser = Browser(make_app())
+    refused = browser.post(DISCARD, form_of(browser.get(f"{DISCARD}?channel=ops").text))
+    assert "Say why" in refused.text
+    path = confirm(browser, f"{DISCARD}?channel=ops", reason="nobody wants them", at=DISCARD)
+    let_begin(ledger)
+    finish(ledger)
+    assert "2 discarded, 0 skipped" in text_of(browser.get(path))
+    assert statuses(ledger)["b"] == "dead_lettered"
+    later = Browser(make_app())
+    assert "notifications of digests" not in text_of(later.get(PATH))
+    history = later.get(f"{HISTORY}?status=dead_lettered").text
+    assert history.count('<span class="note">discarded</span>') == 2
+    for address in (REQUEUE, DISCARD):
+        said = text_of(later.get(address))
+        assert "There is nothing to" in said
+        assert re.search(r"\b2 ?: discarded", said)
+    item = re.search(r'href="([^"]+/history/\d+)">about b<', history)
+    assert item is not None
+    shown = later.get(item[1]).text
+    assert "digests/discard?id=" not in shown
+    one = re.search(r'href="([^"]+requeue\?id=\d+)"', shown)
+    assert one is not None
+    confirm(later, one[1])
+    let_begin(ledger)
+    finish(ledger)
+    assert statuses(ledger)["b"] == "pending"
+    assert scalar(ledger, "SELECT count(discarded_at) FROM notification") == 1
 
 
 def test_a_test_is_asked_of_a_worker_and_its_answer_shown(
