@@ -27,6 +27,8 @@ _ENABLED = statement("enabled_digest_channels")
 _TAKE = statement("take_digest_channel")
 _LOOK_AGAIN = statement("look_again_at_digest_channels")
 _SENT = statement("note_channel_sent")
+_HURRY_ITEMS = statement("hurry_items")
+_HURRY_DIGESTS = statement("hurry_digests")
 _WAITS = statement("note_channel_waits")
 _REFUSED = statement("note_channel_refused")
 
@@ -209,8 +211,14 @@ def look_again(connection: Connection) -> None:
 
 
 def note_sent(connection: Connection, channel_id: int, *, told: bool = True) -> None:
-    """It took a message: a digest, or a test (not `told`)."""
+    """
+    It took a message: a digest, or a test (not `told`). Its backoff is over: what waits for it is due.
+
+    To be called in a transaction, after what the message told is recorded.
+    """
     connection.execute(_SENT, {"id": channel_id, "told": told})
+    connection.execute(_HURRY_ITEMS, {"id": channel_id})
+    connection.execute(_HURRY_DIGESTS, {"id": channel_id})
 
 
 def note_waits(connection: Connection, channel: TakenChannel, *, seconds: float) -> bool:

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def try_channel(runtime: Runtime, jobs: Jobs, channel_id: int) -> dict[str, Any]:
-    """Send a channel a made-up event and say what exactly it answered. Nothing else of it changes."""
+    """Send a channel a made-up event and say what exactly it answered. Where it takes that, what waits is due."""
     settings = runtime.settings
     with runtime.ledger.transaction() as connection:
         channel = digest_channels.take(connection, channel_id, even_disabled=True)

@@ -107,6 +107,17 @@ UPDATE digest_channel
 SET last_sent_at = CASE WHEN %(told)s THEN now() ELSE last_sent_at END, wait_until = NULL, not_configured = NULL, not_configured_at = NULL
 WHERE id = %(id)s
 
+-- name: hurry_items
+-- A channel that takes messages again is told with its next dispatch what its backoff made wait. Those who do this, and
+-- who put what is due into messages, hold the channel.
+UPDATE notification SET next_attempt_at = now()
+WHERE channel_id = %(id)s AND status = 'retrying' AND next_attempt_at > now()
+
+-- name: hurry_digests
+-- Likewise what may have been taken.
+UPDATE digest SET next_attempt_at = now()
+WHERE channel_id = %(id)s AND status = 'frozen' AND next_attempt_at > now()
+
 -- name: note_channel_waits
 -- It told us to slow down. Guard: it is set up as it was when it was called.
 UPDATE digest_channel SET wait_until = now() + %(seconds)s * interval '1 second'

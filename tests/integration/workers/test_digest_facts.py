@@ -16,6 +16,7 @@ from tests.support.digests import LOOPBACK, age, event, finding, make_channel, p
 from tests.support.factories import make_tenant
 from tests.support.ledger_rows import scalar
 from tests.support.scripted_http import CLOSE, ScriptedHttp, answer, scripted_http
+from workers.actors.digest_trial import try_channel
 
 HOOK, NEW = "/hook", "/new"
 _WAITS = "SELECT coalesce(not_configured, wait_until::text) FROM digest_channel"
@@ -153,3 +154,35 @@ def test_a_channel_that_refuses_us_is_looked_at_every_hour(
     age(ledger, "5 days")
     run(worker)
     assert 3_500 < scalar(ledger, "SELECT extract(epoch FROM wait_until - now())::float8 FROM digest_channel") <= 3_600
+
+
+def test_an_endpoint_that_is_back_is_told_all_that_waits_in_one_message(
+    ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp
+) -> None:
+    make_channel(ledger, endpoint.url + HOOK)
+    endpoint.once(HOOK, *[answer(503)] * 9, *[[CLOSE]] * 3)
+    for key in ("a", "b", "c", "may have been taken"):
+        post(ledger, key)
+        run(worker)
+    post(ledger, "first after it")
+    run(worker)
+    assert [item["dedup_key"] for item in told(endpoint)] == ["first after it"]
+    post(ledger, "later")
+    run(worker)
+    bodies = [request.json()["data"]["items"] for request in endpoint.posts(HOOK)[-2:]]
+    assert [[item["dedup_key"] for item in items] for items in bodies] == [
+        ["may have been taken"],
+        ["a", "b", "c", "later"],
+    ]
+
+
+def test_a_test_that_is_taken_makes_what_waits_due(ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp) -> None:
+    channel = make_channel(ledger, endpoint.url + HOOK)
+    make_channel(ledger, endpoint.url + NEW, name="other")
+    for path in (HOOK, NEW):
+        endpoint.once(path, *[answer(503)] * 3)
+    post(ledger, "a")
+    run(worker)
+    assert try_channel(worker.runtime, worker.jobs, channel)["accepted"]
+    run(worker)
+    assert (rows(ledger)["a"].status, rows(ledger, channel="other")["a"].status) == ("sent", "retrying")
