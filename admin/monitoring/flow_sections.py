@@ -109,7 +109,7 @@ def _send_row(flow: Flow, send: OpenSend) -> Data:
         "percent": percent_done(accepted - left, accepted),
         "sent": sum(each.sent for each in books),
         "failed": sum(each.failed + each.dead_lettered for each in books),
-        "unsure": sum(each.unsure for each in books),
+        "unsure": sum(each.unsure + each.proving for each in books),
         "left": left,
         "per_minute": share(flow, send),
         "time_left": {"seconds": rest.seconds, "words": rest.words},

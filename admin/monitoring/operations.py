@@ -56,6 +56,7 @@ def _operation(view: View) -> Mapping[str, object]:
         "operation": found,
         "state_word": word,
         "state_kind": kind,
+        "why": _why(found, word),
         "waits_s": _waits_s(found),
         "can_undo": found.status == "scheduled",
         "percent": _percent(found),
@@ -75,6 +76,13 @@ def _waits_s(found: Operation) -> float | None:
         return None
     late_s = (datetime.now(UTC) - found.run_at).total_seconds()
     return late_s if late_s > _LATE_S else None
+
+
+def _why(found: Operation, word: str) -> str:
+    """What is said behind the state: "stopped by kim", "stopped – most of it failed again"."""
+    if not found.why:
+        return ""
+    return found.why.removeprefix(word) if found.why.startswith(f"{word} by ") else f" – {found.why}"
 
 
 def _became(found: Operation, outcome: Outcome, *, is_past: bool) -> list[dict[str, object]]:

@@ -41,7 +41,8 @@ def find_recipient() -> AnyResponse:
     try:
         channel, address = _normalised(trim_edges(request.form.get("address", "")))
     except AddressError as error:
-        return _nobody(mask_text(f"This is no address that a message can go to: {error}"))
+        why = str(error).removesuffix(", or set a default region")  # which a send has, and a search has not
+        return _nobody(mask_text(f"This is no address that a message can go to: {why}"))
     with services().reading.transaction() as connection:
         found, looked = _first(connection, channel, address)
     if found is not None:

@@ -103,6 +103,11 @@ def figures(services: Services, send: ShownSend) -> dict[str, Any]:
     }
 
 
+def stamp(send: ShownSend) -> str:
+    """What changes whenever the pills' figures do: a list that was read with others is not of now."""
+    return "-".join(str(send.summed(*pill.parts)) for pill in PILLS)
+
+
 def has_any(send: ShownSend, wanted: str) -> bool:
     """Whether a pill has anything to show: no row needs to be looked for that the books do not count."""
     return any(send.summed(*pill.parts) for pill in PILLS if wanted in {"all", pill.key})
@@ -131,7 +136,8 @@ def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:
     if send.status is SendStatus.PAUSED:
         found.append(_event(send.paused_at, "Paused", mask_text(paused_words(send.paused_by, send.pause_reason) or "")))
     elif send.resumed_at:
-        found.append(_event(send.resumed_at, "Went on", "resumed, or some of it requeued"))
+        deed = next((deed.action for deed in deeds if deed.at == send.resumed_at), "")
+        found.append(_event(send.resumed_at, "Went on", _WENT_ON.get(deed, "resumed, or some of it requeued")))
     found += [
         _event(
             deed.at, f"{deed.operator}: {deed.action}", f"{mask_text(deed.reason or 'no reason given')} · {deed.result}"
@@ -155,6 +161,9 @@ def _operation_note(operation: SendOperation) -> str:
     others = f"; {operation.total:,} with those of other sends" if operation.total > operation.of_send else ""
     return f"{operation.status}, {operation.done_of_send:,} done{others}"
 
+
+#: Why a send went on, by what an operator did at that moment; a tenant's resume and a requeue are not told apart.
+_WENT_ON = {"resume send": "resumed", "undo cancel": "its cancel was undone"}
 
 _K = SendEventKind
 #: What happened, after the batches that it happened to; and the deliveries that it happened to, before their number.

@@ -11,10 +11,10 @@ from admin.extensions import services
 from admin.monitoring.access import reads
 from admin.monitoring.bad_filter import know_only, wrong_filter
 from admin.monitoring.csv_export import MAX_ROWS, Cell, csv_response
-from admin.monitoring.frame import page, pages
+from admin.monitoring.frame import current_snapshot, page, pages
 from admin.monitoring.looks import STATUS_KINDS
 from admin.monitoring.panels import Panel, View, add_page
-from admin.monitoring.send_state import DISCARDED, STATUSES, events, figures, has_any, may_do
+from admin.monitoring.send_state import DISCARDED, STATUSES, events, figures, has_any, may_do, stamp
 from shared.domain.idn import readable
 from shared.domain.ids import IdError, delivery_id, parse_send_id
 from shared.domain.masking import mask_address, mask_text
@@ -33,7 +33,13 @@ _LARGEST_ROW = 2**31 - 2
 
 def _figures(view: View) -> Mapping[str, object]:
     send = find_send(view.args["id"])
-    return {"send": send, "figures": figures(services(), send), "actions": may_do(send), "filter": _filter(view.args)}
+    return {
+        "send": send,
+        "figures": figures(services(), send),
+        "actions": may_do(send),
+        "filter": _filter(view.args),
+        "stamp": stamp(send),
+    }
 
 
 def _events(view: View) -> Mapping[str, object]:
@@ -71,7 +77,15 @@ def send_list() -> str:
     with services().reading.transaction() as connection:
         found = send_page.page(connection, only_open=only_open, before=before, limit=_PAGE_SIZE + 1)
     older = found[_PAGE_SIZE - 1].id if len(found) > _PAGE_SIZE else None
-    return page("sends", "monitoring/sends.html", found=found[:_PAGE_SIZE], only_open=only_open, older=older)
+    owing_most = current_snapshot().section("sends")["data"].get("sends", ())
+    return page(
+        "sends",
+        "monitoring/sends.html",
+        found=found[:_PAGE_SIZE],
+        doing={row["id"]: {"state": row["state"]} for row in owing_most},
+        only_open=only_open,
+        older=older,
+    )
 
 
 @pages.get("/sends/<send_id>")
@@ -96,6 +110,7 @@ def send_detail(send_id: str) -> str:
         "monitoring/send.html",
         path={"id": str(send.id)},
         send=send,
+        figures_then=stamp(send),
         filter=wanted,
         rows=[_row(send, each) for each in found[:_PAGE_SIZE]],
         next_after=found[_PAGE_SIZE - 1].row_no if len(found) > _PAGE_SIZE else None,

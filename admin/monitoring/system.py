@@ -22,7 +22,8 @@ from admin.monitoring.system_rows import (
     waiting_on_queue,
     worker_rows,
 )
-from shared.accounts import accounts_in_use
+from shared.accounts import accounts_in_use, provider_name
+from shared.domain.states import Channel, Mode
 from shared.jobs import PAUSABLE
 from shared.ledger import pauses, providers
 from shared.recovery.holds import Holds
@@ -71,7 +72,16 @@ def ask_provider(account: str, action: str) -> str:
         held = {(hold.provider, hold.credential): hold for hold in providers.holds(connection)}
     row = {"provider": provider, "hold": held.get((provider, credential))}
     waiting = waiting_for_provider(view_of("system"), provider, credential)
-    return page("system", "monitoring/stop.html", kind="provider", action=action, row=row, waiting=waiting)
+    channels = [channel for channel in Channel if provider_name(services().settings, channel, Mode.LIVE) == provider]
+    return page(
+        "system",
+        "monitoring/stop.html",
+        kind="provider",
+        action=action,
+        row=row,
+        waiting=waiting,
+        channels=channels,
+    )
 
 
 @pages.post("/system/providers/<account>/<action>")

@@ -17,8 +17,8 @@ _PROVIDER_KINDS = {
     "not configured": "off",
 }  # fmt: skip
 _PROVIDER_WORDS = {
-    "closed": "closed", "open": "open", "half-open": "half-open, probing", "held": "held", "isolated": "set aside",
-    "gate": "told to wait", "not configured": "not configured",
+    "closed": "closed", "open": "open", "half-open": "half-open, probing", "held": "held",
+    "isolated": "not set up right", "gate": "told to wait", "not configured": "not configured",
 }  # fmt: skip
 _QUEUE_KINDS = {
     "moving": "ok", "idle": "ok", "no worker": "bad", "not moving": "bad", "arriving faster": "warn", "paused": "warn",

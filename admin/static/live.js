@@ -60,6 +60,15 @@
     if (clock) clock.textContent = clockText(new Date(now()));
   }
 
+  // A list that was read with other figures than the page shows by now says so, beside its "look again".
+  function showChanged() {
+    const now = $("[data-figures-now]")?.dataset.figuresNow;
+    for (const note of $$("[data-figures-then]")) {
+      const text = now !== undefined && now !== note.dataset.figuresThen ? " (the figures have changed since)" : "";
+      if (note.textContent !== text) note.textContent = text;
+    }
+  }
+
   // --- what a person is doing goes first ---------------------------------------------------------------------
   const waiting = new Map();
   let touchedAt = 0; // of a page that was only loaded nothing is in anybody's hands
@@ -315,6 +324,7 @@
   setInterval(() => {
     if (document.hidden) return;
     showTimes();
+    showChanged();
     showLive();
     if (stream && Date.now() - heardAt > SILENT_MS) { hangUp(); listen(); }
     for (const [name, part] of waiting) {

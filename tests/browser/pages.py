@@ -11,7 +11,7 @@ from uuid import UUID
 from shared.domain.digests import NotificationStatus
 from shared.domain.requeue import FailureFilter
 from shared.domain.states import Channel, SendStatus
-from shared.ledger import cancelling, failed_jobs, failures, notifications, pauses, providers
+from shared.ledger import cancelling, digest_runs, digest_setup, failed_jobs, failures, notifications, pauses, providers
 from shared.ledger.db import Ledger
 from tests.support.digests import make_channel, post
 from tests.support.factories import make_send
@@ -172,10 +172,14 @@ def _operation(ledger: Ledger) -> str:
 
 def _operations(ledger: Ledger) -> str:
     _operation(ledger)
+    title = "CHES 400: the domain of the recipient's address is not one that can be written to"
+    make_failures(ledger, count=2, cause="dddddddddddd", title=title)
+    plan(ledger, FailureFilter(signature="dddddddddddd", cause=title), undo_s=600)
     return "/admin/monitoring/operations"
 
 
-def _digests(ledger: Ledger) -> str:
+def dead_letters(ledger: Ledger) -> str:
+    """A digest channel with a dead letter, one that is disabled, and their page."""
     channel = make_channel(ledger, "https://example.com/hook", max_delivery_attempts=1)
     make_channel(ledger, "https://example.com/hook", name="off")
     post(ledger, "a", "b")
@@ -189,8 +193,17 @@ def _digests(ledger: Ledger) -> str:
     return "/admin/monitoring/digests"
 
 
+def _digest_run(ledger: Ledger) -> str:
+    path = dead_letters(ledger)
+    with ledger.transaction() as connection:
+        run = digest_setup.ask_run(connection, operator="kim")
+        digest_runs.begin(connection, run, worker="w")
+        digest_runs.end(connection, run, result={"found": 2, "told": 3, "sent": 1, "failed": 0, "frozen": 1})
+    return f"{path}/runs/{run}"
+
+
 def _digest_item(ledger: Ledger) -> str:
-    path = f"{_digests(ledger)}/history"
+    path = f"{dead_letters(ledger)}/history"
     with ledger.transaction() as connection:
         return f"{path}/{notifications.history(connection, limit=1, status=NotificationStatus.DEAD_LETTERED)[0].id}"
 
@@ -213,15 +226,16 @@ PAGES = [
     PageCase("operations", _operations),
     PageCase("system, nothing there", _empty("/admin/monitoring/system")),
     PageCase("digests, nothing there", _empty("/admin/monitoring/digests")),
-    PageCase("digests", _digests),
-    PageCase("switching a digest channel off", lambda ledger: f"{_digests(ledger)}/channels/ops/disable"),
-    PageCase("removing a digest channel", lambda ledger: f"{_digests(ledger)}/channels/ops/remove"),
+    PageCase("digests", dead_letters),
+    PageCase("switching a digest channel off", lambda ledger: f"{dead_letters(ledger)}/channels/ops/disable"),
+    PageCase("removing a digest channel", lambda ledger: f"{dead_letters(ledger)}/channels/ops/remove"),
     PageCase("adding a digest channel", _empty("/admin/monitoring/digests/channels/new?type=webhook")),
-    PageCase("editing a digest channel", lambda ledger: f"{_digests(ledger)}/channels/ops/edit"),
+    PageCase("editing a digest channel", lambda ledger: f"{dead_letters(ledger)}/channels/ops/edit"),
     PageCase("history of digests, nothing there", _empty("/admin/monitoring/digests/history")),
-    PageCase("history of digests", lambda ledger: f"{_digests(ledger)}/history"),
+    PageCase("history of digests", lambda ledger: f"{dead_letters(ledger)}/history"),
     PageCase("one notification", _digest_item),
-    PageCase("requeueing dead letters of digests", lambda ledger: f"{_digests(ledger)}/requeue"),
+    PageCase("a run of digests", _digest_run),
+    PageCase("requeueing dead letters of digests", lambda ledger: f"{dead_letters(ledger)}/requeue"),
     PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
     PageCase("audit", _empty("/admin/monitoring/audit")),
     PageCase("sign-in", _empty("/admin/sign-in")),

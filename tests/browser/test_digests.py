@@ -7,7 +7,9 @@ from playwright.sync_api import expect
 from shared.ledger import digest_runs
 from shared.ledger.db import Ledger
 from tests.browser.chromium import Person
+from tests.browser.pages import dead_letters
 from tests.support.factories import make_tenant
+from tests.support.ledger_rows import scalar
 
 
 def test_a_channel_is_added_tried_edited_and_disabled(browser_person: Person, site_ledger: Ledger) -> None:
@@ -49,3 +51,13 @@ def test_a_channel_is_added_tried_edited_and_disabled(browser_person: Person, si
     page = browser_person.open("/admin/monitoring/digests")
     expect(channel).to_contain_text("disabled")
     assert "secret-part" not in page.content()
+
+
+def test_a_requeue_of_dead_letters_is_undone(browser_person: Person, site_ledger: Ledger) -> None:
+    page = browser_person.open(f"{dead_letters(site_ledger)}/requeue")
+    page.get_by_role("button", name="Requeue 1 notification").click()
+    expect(page.locator(".banner")).to_contain_text(re.compile(r"Requeueing 1 in \d+ s"))
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".flash")).to_have_text("Undone: nothing was done.")
+    expect(page.locator("#operation")).to_contain_text("undone by kim")
+    assert scalar(site_ledger, "SELECT count(*) FROM notification WHERE status = 'dead_lettered'") == 1

@@ -1,5 +1,7 @@
 """The Overview and the page of a send, before a browser."""
 
+from uuid import UUID
+
 from playwright.sync_api import expect
 
 from shared.domain.states import DeliveryStatus, SendStatus
@@ -10,6 +12,7 @@ from tests.browser.chromium import Person
 from tests.browser.pages import a_send, busy_hours
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.factories import make_send, send_status
+from tests.support.ledger_rows import put_rows
 from tests.support.processes import ProcessStarter
 from tests.support.waiting import wait_until
 
@@ -109,3 +112,31 @@ def test_a_paused_send_goes_on_and_a_cancel_asks_and_is_undone(browser_person: P
     expect(page.locator(".flash")).to_have_text("Undone: the send is as it was.")
     expect(page.locator(".banner")).to_have_count(0)
     assert send_status(site_ledger, send.id) == "sending"
+
+
+def test_for_whom_a_send_is_stays_in_sight_beside_a_long_name(browser_person: Person, site_ledger: Ledger) -> None:
+    make_send(site_ledger, count=100, status=SendStatus.SENDING)
+    name = "Reminder of the yearly inspection of heating systems in the northern districts"
+    with site_ledger.autocommit() as connection:
+        connection.execute("UPDATE send SET name = %s", [name])
+        connection.execute("UPDATE tenant SET name = 'city-housing'")
+    page = browser_person.open("/admin/monitoring")
+    cell, tenant = page.locator("#sends .send-name"), page.locator("#sends .send-name .note")
+    expect(tenant).to_have_text("city-housing")
+    whole, part = cell.bounding_box(), tenant.bounding_box()
+    assert whole is not None
+    assert part is not None
+    assert part["x"] + part["width"] <= whole["x"] + whole["width"]
+    assert tenant.evaluate("note => note.scrollWidth <= note.clientWidth")
+    expect(page.get_by_title(name)).to_be_visible()
+
+
+def test_recipients_that_were_read_before_the_figures_moved_say_so(browser_person: Person, site_ledger: Ledger) -> None:
+    path = a_send(site_ledger)
+    page = browser_person.open(path)
+    expect(page.locator("#recipients .as-of")).to_contain_text("look again")
+    put_rows(site_ledger, UUID(path.rpartition("/")[2]), [84, 85], "sent")
+    page.keyboard.press("r")
+    expect(page.locator("#recipients .as-of")).to_contain_text("look again (the figures have changed since)")
+    page.get_by_role("link", name="look again").click()
+    expect(page.locator("#recipients .as-of")).not_to_contain_text("changed")

@@ -123,6 +123,11 @@ def test_a_provider_that_is_told_to_wait_for_holds_its_work_back(app: Flask, led
     [send] = sections(app)["sends"]["sends"]
     assert send["state"]["word"] == "waiting for provider"
     assert send["time_left"]["words"] == "the provider told us to slow down"
+    text = text_of(Browser(app).get("/admin/monitoring"))
+    assert "E-mail none may go" in text
+    assert "SMS nothing due" in text
+    [in_progress] = re.findall("Sends in progress (?:(?! Sends in progress ).)*$", text)
+    assert in_progress.count("the provider told us to slow down") == 1
 
 
 def test_a_provider_that_is_being_tried_still_holds_its_work_back(app: Flask, ledger: Ledger) -> None:
@@ -273,6 +278,7 @@ def test_what_is_left_for_later_is_finishing_or_trying_again(app: Flask, ledger:
     put_rows(ledger, send.id, [25], "unsure", prove_in="1 minute")
     [shown] = sections(app)["sends"]["sends"]
     assert (shown["state"]["word"], shown["state"]["note"], shown["left"]) == ("finishing", "1 being proved", 1)
+    assert shown["unsure"] == 1
 
 
 def state_of(app: Flask) -> Any:

@@ -91,6 +91,8 @@ def test_who_was_never_written_to_is_said_and_what_is_no_address_too(browser: Br
     assert "Nothing that is kept was sent to this address, or is to be." in nobody.text
     broken = browser.post(FIND, {"address": "jane.doe@"}, follow=True)
     assert "no address that a message can go to" in broken.text
+    national = browser.post(FIND, {"address": "030 1234567"}, follow=True)
+    assert "has no country code; write it as +, country code, number<" in national.text, "no region can be set here"
     assert "jane.doe" not in nobody.text + broken.text
     assert browser.get(FIND).location == "/admin/monitoring/failures"
     gone = browser.get("/admin/monitoring/recipients/01a2163a-6f0e-7b32-8c1d-0a5b1c2d3e4f.1")

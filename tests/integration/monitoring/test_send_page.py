@@ -58,7 +58,7 @@ def test_the_pills_count_every_delivery_once(browser: Browser, mixed: MadeSend) 
     for said in ("All 60", "Sent 30", "Retrying 3", "Failed 5", "Unsure 2", "Waiting 19", "Not sent on purpose 1"):
         assert said in text, said
     assert "2 of the failed are dead-lettered" in text
-    assert "1 of the unsure are being proved" in text
+    assert "1 of the unsure is being proved" in text
     assert "acme" in text
 
 
@@ -401,3 +401,25 @@ def test_panels_of_a_send_are_renewed_alone(browser: Browser, ledger: Ledger, mi
     assert browser.get(path).get_json()["panels"] == {}
     put_rows(ledger, mixed.id, range(50, 61), "sent")
     assert set(browser.get(path).get_json()["panels"]) == {"send_figures", "send_batches"}
+
+
+def test_a_send_went_on_for_what_was_done_at_that_moment(browser: Browser, ledger: Ledger, mixed: MadeSend) -> None:
+    browser.post(address(mixed, "/pause"), {"reason": "wait"})
+    browser.post(address(mixed, "/resume"))
+    assert re.search("UTC Went on resumed(?!,)", text_of(browser.get(address(mixed))))
+    browser.post(address(mixed, "/cancel"), {"reason": "wrong list", "shown": "22"})
+    browser.post(address(mixed, "/cancel/undo"))
+    assert "UTC Went on its cancel was undone" in text_of(browser.get(address(mixed)))
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE send SET resumed_at = now()")  # as its tenant's resume does, and a requeue
+    assert "UTC Went on resumed, or some of it requeued" in text_of(browser.get(address(mixed)))
+
+
+def test_the_list_of_sends_says_what_they_are_doing_as_the_overview_does(browser: Browser, ledger: Ledger) -> None:
+    waits = make_send(ledger, count=99, status=SENDING)
+    put_rows(ledger, waits.id, range(1, 100), "retrying", due_in="9 minutes")
+    for _ in range(20):
+        make_send(ledger, count=2, status=SENDING)
+    shown = text_of(browser.get("/admin/monitoring/sends"))
+    assert shown.count("trying again") == 1
+    assert shown.count("in progress") == 1, "it owes too little to be among those that the Overview shows"

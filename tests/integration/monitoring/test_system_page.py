@@ -97,7 +97,7 @@ def test_a_worker_is_listed_with_what_it_is_doing(browser: Browser, redis_url: s
 def test_a_provider_is_held_with_a_reason_shown_with_who_and_why_and_released(browser: Browser, ledger: Ledger) -> None:
     make_send(ledger, count=30, status=SendStatus.SENDING)
     asked = text_of(browser.get(HOLD))
-    assert "30 deliveries are due for it now; they wait" in asked
+    assert "until somebody releases it: e-mail and SMS both stop. 30 deliveries are due for it now; they wait" in asked
 
     without = browser.post(HOLD, {"reason": "  "}, follow=True)
     assert "Say why" in text_of(without)
@@ -109,7 +109,8 @@ def test_a_provider_is_held_with_a_reason_shown_with_who_and_why_and_released(br
     said = text_of(browser.get(PAGE))
     assert "held by kim: they asked us to" in said, "whoever did it sees it at once"
     assert "Provider sandbox held by kim (they asked us to): 30 messages are waiting." in said
-    assert "Held by kim" in text_of(browser.get(RELEASE))
+    asked = text_of(browser.get(RELEASE))
+    assert re.search(r"Held by kim since [0-9: -]+ UTC : they asked us to. 30 deliveries are waiting; they go", asked)
     assert browser.post(RELEASE).status_code == 302
     assert holds(ledger) == []
     assert audited(ledger) == [
