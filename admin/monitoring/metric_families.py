@@ -243,9 +243,9 @@ def recovery(facts: Facts) -> Iterator[Metric]:
         ("tidings_reconciler_last_pass_age_seconds", "Age of the last pass of the reconciler.", data["last_pass_at"]),
         ("tidings_clock_tick_age_seconds", "Age of the newest tick of any clock.", data["last_tick_at"]),
     ):
-        age_s = facts.age_s(at)
+        age_s = facts.age_s(at or data["first_send_at"])
         if age_s is not None:
-            yield _gauge(name, meaning, (), [((), max(0.0, age_s))])
+            yield _gauge(name, f"{meaning} Of the first send where none was ever seen.", (), [((), max(0.0, age_s))])
     yield _gauge(
         "tidings_recoveries_last_hour", "Stuck work of the last hour, by kind and what was done about it.",
         ("kind", "result"),

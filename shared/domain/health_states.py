@@ -24,12 +24,18 @@ def reconciler_late(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
 
 
 def clock_late(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """No clock has claimed a tick lately."""
+    """No clock has claimed a tick lately, or none ever did though there is something to send."""
     data = facts.data("recovery")
-    age_s = facts.age_s(data.get("last_tick_at"))
-    if age_s is not None and age_s > limits.clock_late_s:
+    ticked_at, first_send_at = data.get("last_tick_at"), data.get("first_send_at")
+    age_s = facts.age_s(ticked_at or first_send_at)
+    if age_s is None or age_s <= limits.clock_late_s:
+        return
+    if ticked_at:
         text = f"The clock's last tick was {duration(age_s)} ago: nothing that waits for a time begins."
-        yield Finding(text, data["last_tick_at"])
+        yield Finding(text, ticked_at)
+    else:  # sent it is all the same, until something has to wait
+        text = "No clock has ever ticked: nothing that waits for a time begins. Is `clock` up?"
+        yield Finding(text, first_send_at, keeps=False)
 
 
 def worker_zombie(facts: Facts, limits: Thresholds) -> Iterator[Finding]:

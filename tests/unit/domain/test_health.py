@@ -271,7 +271,13 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         "ClockLate",
         changed(recovery={"last_tick_at": ago(minutes=2)}),
         "The clock's last tick was 2 min ago",
+        changed(recovery={"last_tick_at": ago(seconds=50)}),
+    ),
+    (
+        "ClockLate",
         changed(recovery={"last_tick_at": None}),
+        "No clock has ever ticked",
+        changed(recovery={"last_tick_at": None, "first_send_at": None}),
     ),
     (
         "WorkerZombie",
