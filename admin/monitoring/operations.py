@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from admin.extensions import services
 from admin.monitoring.access import acts, operator, reads
 from admin.monitoring.bad_filter import know_only, wrong_filter
+from admin.monitoring.failures import filter_url
 from admin.monitoring.frame import page, pages
 from admin.monitoring.panels import Panel, View, add_page
 from admin.monitoring.reason import given_reason
@@ -23,6 +24,9 @@ PAGE_SIZE = 50
 #: Seconds after its time at which an operation that nobody works on is one that waits for a worker.
 _LATE_S = 15.0
 _FAILURES = frozenset({"failed", "dead_lettered", "unsure"})
+#: What an operation's filter keeps, by its names in addresses; its cause is in the path of the group's page.
+_KEPT = {"tenant": "tenant", "channel": "channel", "provider": "provider", "send": "send_id", "who": "recipient",
+         "since": "since"}  # fmt: skip
 _STATES = {
     "scheduled": ("begins soon", "busy"),
     "running": ("under way", "busy"),
@@ -54,6 +58,7 @@ def _operation(view: View) -> Mapping[str, object]:
     word, kind = _STATES[found.status]
     return {
         "operation": found,
+        "group_href": _group_link(found),
         "state_word": word,
         "state_kind": kind,
         "why": _why(found, word),
@@ -83,6 +88,13 @@ def _why(found: Operation, word: str) -> str:
     if not found.why:
         return ""
     return found.why.removeprefix(word) if found.why.startswith(f"{word} by ") else f" – {found.why}"
+
+
+def _group_link(found: Operation) -> str | None:
+    """The page of the group that it took from, under its filter."""
+    kept = [(name, value) for name, field in _KEPT.items() if (value := found.filter.get(field))]
+    signature = found.filter.get("signature")
+    return filter_url("failure_group", kept, signature=signature) if signature else None
 
 
 def _became(found: Operation, outcome: Outcome, *, is_past: bool) -> list[dict[str, object]]:

@@ -36,7 +36,7 @@ _EMPTIED = statement("end_emptying_operation")
 #: Items above which an operation is large: what became of them is a look at each.
 LARGE = 5_000
 #: Items looked at to count what is sent of several.
-_MOST_LOOKS = 20_000
+_MOST_LOOKS = 10_000
 #: In an outcome: what retention has removed meanwhile.
 REMOVED = "removed"
 

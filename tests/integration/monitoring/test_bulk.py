@@ -155,10 +155,13 @@ def test_a_preview_says_that_the_last_requeue_of_these_failed_again(browser: Bro
     assert "took 1: 1 of these failed again" in text_of(browser.get(f"{NEW}?{query}"))
 
 
-def test_an_operation_on_a_group_leads_to_it(browser: Browser, ledger: Ledger) -> None:
-    make_failures(ledger)
-    page = browser.get(confirm(browser, f"kind=requeue&group={CAUSE}")).text
-    assert f'<a href="/admin/monitoring/failures/groups/{CAUSE}">all dead-lettered or failed deliveries' in page
+def test_an_operation_on_a_group_leads_to_it_under_its_filter(browser: Browser, ledger: Ledger) -> None:
+    make_failures(ledger, count=2)
+    group = f"/admin/monitoring/failures/groups/{CAUSE}"
+    page = browser.get(confirm(browser, f"kind=requeue&group={CAUSE}&first=1")).text
+    assert f'<a href="{group}">the 1 newest' in page
+    page = browser.get(confirm(browser, f"kind=requeue&group={CAUSE}&tenant=acme&channel=email")).text
+    assert f'<a href="{group}?tenant=acme&amp;channel=email">all dead-lettered or failed e-mails of tenant' in page
 
 
 def test_what_was_discarded_or_sent_is_told_by_its_operation_too(browser: Browser, ledger: Ledger) -> None:
