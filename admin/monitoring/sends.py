@@ -183,6 +183,7 @@ def _row(send: ShownSend, each: Recipient) -> dict[str, object]:
         "state": _word(send, each),
         "kind": STATUS_KINDS[each.status],
         "attempts": each.attempt_count,
+        "requeued": each.epoch,
         "at": each.last_attempt_at or each.settled_at,
         "next_at": each.next_attempt_at,
         "provider": each.provider,

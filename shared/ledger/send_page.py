@@ -82,7 +82,7 @@ class ShownSend(ListedSend):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """A delivery in a list; the address is not masked yet."""
+    """A delivery in a list; the address is not masked yet. `attempt_count` is since its last requeue."""
 
     row_no: int
     channel: Channel
@@ -98,6 +98,7 @@ class Recipient:
     last_error: str | None
     proving: bool
     is_discarded: bool
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ ORDER BY s.id DESC LIMIT %(limit)s
 -- Deliveries of a send in some states, by row number after a keyset cursor; those that were discarded, those that were
 -- not, or both. The batches' counts say where there are any: no index names a delivery's status.
 SELECT d.row_no, d.channel, d.status, d.address, d.reference, d.attempt_count, d.next_attempt_at, d.last_attempt_at,
-       d.settled_at, d.provider, d.receipt_status, d.last_error, d.prove_at IS NOT NULL, d.is_discarded
+       d.settled_at, d.provider, d.receipt_status, d.last_error, d.prove_at IS NOT NULL, d.is_discarded, d.epoch
 FROM batch b
 CROSS JOIN LATERAL (
     SELECT delivery.*, f.is_discarded FROM delivery

@@ -155,6 +155,7 @@ def test_operations_that_took_others_too_are_among_a_sends_events_with_its_own_c
     finish(ledger)
     alone = plan(ledger, FailureFilter(send_id=other.id), kind=OperationKind.DISCARD, operator="lee")
     page = browser.get(address(mine))
+    assert text_of(page).count("0 requeued 1× ") == 2
     assert "kim: requeue of 2 done, 2 done; 3 with those of other sends" in text_of(page)
     assert f'href="/admin/monitoring/operations/{group.id}"' in page.text
     assert str(alone.id) not in page.text
