@@ -232,9 +232,9 @@ def _state(found: "DigestChannel") -> str:
         return "disabled"
     if found.not_configured:
         return f"not set up right: {found.not_configured}"
-    if found.wait_until is not None and found.next_at == found.wait_until:
+    if found.waits:
         return "told us to wait"
-    return "backing off" if found.retrying else "ready"
+    return "backing off" if found.backs_off else "ready"
 
 
 def _words_of(removed: str) -> str:

@@ -1,7 +1,6 @@
 """Digests in the snapshot and in the metrics: what waits on each channel, what became of it, where retention is."""
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -15,8 +14,8 @@ def sample(sources: Sources) -> Data:
     """
     Channels, all-time counts and retention. A channel's settings are None where the installation's hold.
 
-    `next_due_at`: when something of it is told at the earliest. `backing_off_until`: the same where all that waits has
-    failed before, or the endpoint told us to wait.
+    `next_due_at`: when something of it is told at the earliest. `backing_off_until`: the same where the endpoint did
+    not take the last message, or told us to wait. `failing_since`: when it did not take the first of those.
     """
     with sources.connection() as connection:
         channels = digest_channels.every(connection)
@@ -43,7 +42,8 @@ def sample(sources: Sources) -> Data:
                 "dead_since": iso(one.dead_since),
                 "next_due_at": iso(one.next_at),
                 "last_sent_at": iso(one.last_sent_at),
-                "backing_off_until": iso(one.next_at) if _backs_off(one, sources.now) else None,
+                "backing_off_until": iso(one.next_at) if one.backs_off else None,
+                "failing_since": iso(one.failing_since),
                 "not_configured": one.not_configured,
                 "not_configured_at": iso(one.not_configured_at),
             }
@@ -97,11 +97,6 @@ def families(facts: Facts) -> Iterator[Metric]:
             "How long a day's retention has been running without coming to its end; else 0.",
             value=0.0 if data["retention"]["ended_at"] else facts.age_s(data["retention"]["started_at"]) or 0.0,
         )
-
-
-def _backs_off(one: digest_channels.DigestChannel, now: datetime) -> bool:
-    waits = one.wait_until is not None and one.wait_until > now
-    return one.waiting > 0 and (waits or one.retrying == one.waiting)
 
 
 add_section(Section("digests", "postgres", sample))

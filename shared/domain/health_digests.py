@@ -8,6 +8,8 @@ from shared.domain.words import duration
 
 #: Seconds; a day's retention that takes longer does not keep up, or does not get through.
 _RETENTION_LATE_S = 24 * 3600.0
+#: Seconds; an endpoint that is away for a restart or a busy spell takes messages again sooner.
+_NOT_TAKEN_S = 3600.0
 #: Channels named in one sentence.
 _NAMED = 3
 
@@ -18,6 +20,16 @@ def channel_refuses(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:
         if channel["enabled"] and channel["not_configured"] is not None:
             text = f"Digest channel {channel['name']} is not set up right: {channel['not_configured']}"
             yield Finding(f"{text.rstrip('.')}; {channel['waiting']:,} wait.", channel["not_configured_at"])
+
+
+def nothing_taken(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:
+    """Digest channels whose endpoint has long taken no message; one that tells us to wait makes no dead letters."""
+    for channel in facts.rows("digests", "channels"):
+        since = channel.get("failing_since")
+        is_ours = channel["enabled"] and channel["not_configured"] is None and channel["waiting"]
+        if is_ours and since and (age_s := facts.age_s(since) or 0.0) > _NOT_TAKEN_S:
+            text = f"Digest channel {channel['name']} has taken no message for {duration(age_s)}"
+            yield Finding(f"{text}; {channel['waiting']:,} wait.", since)
 
 
 def dead_letters_left(facts: Facts, _limits: Thresholds) -> Iterator[Finding]:

@@ -232,6 +232,12 @@ RULES: tuple[Rule, ...] = (
         verdict=False,
     ),
     Rule(
+        "DigestNotTaken", "warning", "digests", digests.nothing_taken,
+        "An endpoint answers with failures, or tells us to wait, for an hour: its channel's events and findings wait.",
+        Alert('tidings_warnings{rule="DigestNotTaken"} > 0', "5m"),
+        verdict=False,
+    ),
+    Rule(
         "DigestDeadLetters", "warning", "dead_letters", digests.dead_letters_left,
         "Events and findings that an endpoint did not take in all its tries: nobody is told unless somebody requeues.",
         Alert('tidings_warnings{rule="DigestDeadLetters"} > 0', "5m"),

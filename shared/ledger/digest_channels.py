@@ -51,7 +51,8 @@ class DigestChannel:
 
     `waiting` counts what was found and is neither told nor given up, `retrying` those of them in backoff; `next_at`
     is the earliest moment one may be told. `not_configured` says why the endpoint refuses us. `dead_since`: when the
-    first of its dead letters was given up.
+    first of its dead letters was given up. `waits`: no call before `wait_until`. `failing_since`: when the first
+    message was not taken after the last that was; None where that was the last.
     """
 
     id: int
@@ -77,6 +78,13 @@ class DigestChannel:
     next_at: datetime | None
     dead_lettered: int
     dead_since: datetime | None
+    waits: bool
+    failing_since: datetime | None
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether something waits on an endpoint that did not take the last message, or told us to wait."""
+        return self.waiting > 0 and (self.waits or self.failing_since is not None)
 
     @property
     def target(self) -> str:

@@ -62,11 +62,12 @@ DELETE FROM digest_channel WHERE id = %(id)s RETURNING id
 
 -- name: select_digest_channels
 -- Channels as people see them, one of a name or all, with what waits for them: found and not told yet, the earliest
--- moment of it, in backoff, dead letters that nobody discarded and since when the first of them.
+-- moment of it, in backoff, dead letters that nobody discarded and since when the first of them, whether it waits since
+-- it was told to or refused, and when the first message was not taken after the last that was.
 SELECT c.id, c.tenant_id, t.name, c.name, c.type, c.config, c.kinds, c.min_severity, c.tells_existing, c.enabled,
        c.retry_base_delay_ms, c.max_delivery_attempts, c.retention_days, c.created_at, c.last_sent_at, c.wait_until,
        c.not_configured, c.not_configured_at, w.waiting, w.retrying, greatest(w.next_at, c.wait_until),
-       d.dead_lettered, d.since
+       d.dead_lettered, d.since, coalesce(c.wait_until > now(), false), f.since
 FROM digest_channel c
 JOIN tenant t ON t.id = c.tenant_id
 CROSS JOIN LATERAL (
@@ -78,6 +79,12 @@ CROSS JOIN LATERAL (
     SELECT count(*)::int AS dead_lettered, min(n.final_at) AS since
     FROM notification n WHERE n.channel_id = c.id AND n.status = 'dead_lettered' AND n.discarded_at IS NULL
 ) AS d
+LEFT JOIN LATERAL (
+    SELECT m.created_at AS since FROM digest m
+    WHERE m.channel_id = c.id AND m.created_at > coalesce(c.last_sent_at, '-infinity')
+      AND m.status IN ('failed', 'frozen') AND m.outcome <> 'not_attempted'
+    ORDER BY m.created_at LIMIT 1
+) AS f ON true
 WHERE %(name)s::text IS NULL OR c.name = %(name)s
 ORDER BY c.name
 

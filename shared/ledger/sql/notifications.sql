@@ -189,7 +189,8 @@ GROUP BY channel, named ORDER BY channel, named
 -- The history, newest first, after a keyset cursor. As many of each channel as are asked for, by indexes that only this
 -- order has: in that of the primary key the planner would look for what is rare among a million others.
 SELECT n.id, c.name, n.dedup_key, n.kind, n.subject, n.severity, n.status, n.attempt_count, n.created_at,
-       n.next_attempt_at, n.last_error, n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key, t.name,
+       CASE WHEN n.final_at IS NULL THEN greatest(n.next_attempt_at, c.wait_until) END, n.last_error,
+       n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key, t.name,
        n.discarded_at
 FROM digest_channel c
 JOIN tenant t ON t.id = c.tenant_id
@@ -208,7 +209,8 @@ ORDER BY n.id DESC LIMIT %(limit)s
 -- One notification with what stands behind it: its finding as it is now, the message it was put into last, and the
 -- operations that took it.
 SELECT n.id, c.name, n.dedup_key, n.kind, n.subject, n.severity, n.status, n.attempt_count, n.created_at,
-       n.next_attempt_at, n.last_error, n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key, t.name,
+       CASE WHEN n.final_at IS NULL THEN greatest(n.next_attempt_at, c.wait_until) END, n.last_error,
+       n.sent_at, n.final_at, n.dispatch_batch_id, n.finding_key, t.name,
        n.discarded_at, n.occurred_at, n.details, f.active, coalesce(f.inactive_at, f.changed_at), d.status, d.reference,
        ARRAY(SELECT i.operation_id FROM operation_notification i JOIN operation o ON o.id = i.operation_id
              WHERE i.notification_id = n.id ORDER BY o.created_at DESC LIMIT 10)

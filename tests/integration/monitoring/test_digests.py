@@ -2,17 +2,17 @@
 
 from shared.domain.digest_retry import judge
 from shared.domain.digests import Severity
-from shared.domain.outcome import Accepted, Configuration, Scope, Transient
+from shared.domain.outcome import Accepted, Configuration, Outcome, Scope, Throttled, Transient, name_of
 from shared.domain.retry import RetryPolicy
 from shared.ledger import digest_channels, notifications, retention
 from shared.ledger.db import Ledger
 from tests.integration.monitoring.conftest import MakeApp
 from tests.integration.monitoring.test_metrics import one, read
 from tests.support.browser import Browser
-from tests.support.digests import event, make_channel, post
+from tests.support.digests import age, event, make_channel, post
 
 
-def tell(ledger: Ledger, channel: int, outcome: Accepted | Transient | Configuration) -> None:
+def tell(ledger: Ledger, channel: int, outcome: Outcome) -> None:
     with ledger.transaction() as connection:
         taken = digest_channels.take(connection, channel)
         assert taken is not None
@@ -20,10 +20,12 @@ def tell(ledger: Ledger, channel: int, outcome: Accepted | Transient | Configura
         claimed = notifications.claim(connection, taken, lease_s=60)
         assert claimed is not None
         judged = judge(outcome, claimed.digest.items, RetryPolicy(max_attempts=2), now=taken.now)
-        notifications.record(connection, claimed, judged, outcome="x", error=None)
-        if judged.refused:
+        notifications.record(connection, claimed, judged, outcome=name_of(outcome), error=None)
+        if judged.waits_s is not None:
+            digest_channels.note_waits(connection, taken, seconds=judged.waits_s)
+        elif judged.refused:
             digest_channels.note_refused(connection, taken, reason="webhook_404: gone", recheck_s=300)
-        else:
+        elif isinstance(outcome, Accepted):
             digest_channels.note_sent(connection, channel)
 
 
@@ -87,6 +89,46 @@ def test_the_overview_shows_what_waits_and_no_secret(make_app: MakeApp, ledger: 
     for text in (page, document):
         assert "secret-part" not in text
         assert "whsec_" not in text
+
+
+def test_a_channel_backs_off_from_a_message_that_is_not_taken_to_one_that_is(make_app: MakeApp, ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+
+    def seen() -> tuple[bool, bool]:
+        with ledger.autocommit() as connection:
+            (row,) = digest_channels.every(connection)
+        return row.backs_off, row.waits
+
+    post(ledger, "a")
+    assert seen() == (False, False)
+    tell(ledger, channel, Transient(Scope.PROVIDER, "x"))
+    post(ledger, "new, due at once")
+    tell_nothing(ledger, channel)
+    assert seen() == (True, False)
+    tell(ledger, channel, Throttled("x", retry_after_s=900))
+    assert seen() == (True, True)
+    age(ledger, "2 hours")
+    assert one(read(make_app()), "tidings_warnings", rule="DigestNotTaken") == 1
+    tell(ledger, channel, Accepted(None))
+    post(ledger, "later")
+    assert seen() == (False, False)
+
+
+def tell_nothing(ledger: Ledger, channel: int) -> None:
+    with ledger.transaction() as connection:
+        notifications.detect(connection, channel)
+
+
+def test_the_next_try_of_one_is_not_before_its_channel_may_be_called(ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    post(ledger, "a")
+    tell(ledger, channel, Throttled("x", retry_after_s=900))
+    with ledger.autocommit() as connection:
+        (one,) = notifications.history(connection, limit=9)
+        (seen,) = digest_channels.every(connection)
+        story = notifications.find(connection, one.id)
+    assert story is not None
+    assert one.next_attempt_at == story.told.next_attempt_at == seen.wait_until
 
 
 def test_a_retention_that_does_not_end_is_measured(make_app: MakeApp, ledger: Ledger) -> None:

@@ -347,6 +347,15 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         with_digests(channels=[digest_channel(), digest_channel(enabled=False, not_configured="x")]),
     ),
     (
+        "DigestNotTaken",
+        with_digests(channels=[digest_channel(failing_since=ago(hours=6))]),
+        "Digest channel ops has taken no message for 6 h; 3 wait.",
+        with_digests(channels=[
+            digest_channel(failing_since=ago(minutes=59)), digest_channel(failing_since=ago(hours=6), waiting=0),
+            digest_channel(failing_since=ago(hours=6), enabled=False),
+        ]),
+    ),
+    (
         "DigestDeadLetters",
         with_digests(channels=[
             digest_channel(dead_lettered=3, dead_since=ago(hours=2)), digest_channel(name="audit", dead_lettered=1),
