@@ -236,6 +236,7 @@ PAGES = [
     PageCase("one notification", _digest_item),
     PageCase("a run of digests", _digest_run),
     PageCase("requeueing dead letters of digests", lambda ledger: f"{dead_letters(ledger)}/requeue"),
+    PageCase("discarding dead letters of digests", lambda ledger: f"{dead_letters(ledger)}/discard"),
     PageCase("operations, nothing there", _empty("/admin/monitoring/operations")),
     PageCase("audit", _empty("/admin/monitoring/audit")),
     PageCase("sign-in", _empty("/admin/sign-in")),
