@@ -27,6 +27,7 @@ from shared.domain.ids import new_send_id
 from shared.domain.states import Channel, Lane, Mode, SendStatus
 from shared.ledger import acceptance, idempotency
 from shared.ledger.acceptance import AcceptedRow, ChannelRows, Submission
+from shared.ledger.clock import ledger_now
 from shared.ledger.db import POSTGRES_AWAY
 from shared.ledger.idempotency import Claim
 from shared.ledger.tenants import Caller
@@ -132,7 +133,7 @@ def _store(
         raise _refusal(faults)
     send_id = new_send_id()
     try:
-        body = _commit(services, stream, send_id=send_id, caller=caller, tenant_id=tenant_id, now=now, claim=claim)
+        body = _commit(services, stream, send_id=send_id, caller=caller, tenant_id=tenant_id, claim=claim)
     except _RefusedError:
         stream.drain()
         raise _refusal(faults) from None
@@ -197,7 +198,6 @@ def _commit(
     send_id: UUID,
     caller: Caller,
     tenant_id: int,
-    now: datetime,
     claim: Claim | None,
 ) -> SendAccepted:
     header, settings = stream.header, services.settings
@@ -213,6 +213,7 @@ def _commit(
         valid_until=header.valid_until,
     )
     with services.ledger.transaction() as connection:
+        now = ledger_now(connection)
         for channel, chunk in stream:
             if stream.faults.count:
                 raise _RefusedError

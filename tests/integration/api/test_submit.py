@@ -10,6 +10,7 @@ from shared.jobs import QueueName
 from shared.ledger.db import Ledger
 from shared.settings import Settings
 from tests.integration.api.conftest import Api, email, faults, key_of, rows_stored
+from tests.support.ledger_clock import LedgerClock
 from tests.support.read_only import read_only
 from tests.support.waiting import wait_until
 
@@ -261,6 +262,18 @@ def test_senders_fall_back_to_the_tenants_then_to_the_installations(
     other.client = make_app(with_default).test_client()
     assert other.submit(email()).status_code == 202
     assert the_send(ledger)["content"]["email"]["from"] == '"Tidings" <no-reply@example.com>'
+
+
+def test_what_is_refused_at_acceptance_failed_by_the_ledgers_clock_and_not_the_web_process_own(
+    make_app: Any, settings: Settings, ledger: Ledger, database_url: str
+) -> None:
+    LedgerClock(database_url, off_by="-1 hour")
+    tenant_id, key_id, secret = key_of(ledger, "acme", email_from="Acme <news@example.com>")
+    api = Api(make_app(settings).test_client(), secret, tenant_id, key_id)
+    assert api.submit(email({"to": "nobody"}, on_invalid="skip")).status_code == 202
+    with ledger.autocommit() as connection:
+        hours = "round(extract(epoch FROM settled_at - pg_catalog.now()) / 3600)::int"
+        assert connection.execute(f"SELECT status, {hours} FROM delivery").fetchall() == [("failed", -1)]
 
 
 def test_a_long_submission_is_stored_whole(api: Api, ledger: Ledger) -> None:
