@@ -1,8 +1,8 @@
 """
-What is sent compressed to a browser that takes it: static files, packed once at start, and pages that repeat nothing.
+What is sent compressed to a browser that takes it: static files, packed once at start; pages, and panels of pages.
 
-A page with something of its request in it is sent as it is: whoever can make a browser ask for it again and again could
-otherwise guess the token in its forms from the length of the answers.
+One with the token of a form in it is sent as it is where it may repeat something of its request: whoever can make a
+browser ask for it again and again could otherwise guess the token from the length of the answers.
 
 Source: RFC 9110 §12.5.3 for Accept-Encoding; breachattack.com for the guessing.
 """
@@ -16,9 +16,13 @@ from pathlib import Path
 
 from flask import Flask, Response, abort, request, url_for
 
+from admin.errors import is_page
+
 _STATIC = Path(__file__).parents[1] / "static"
 #: A file's address names what is in it, so it never changes.
 _FOR_GOOD = "public, max-age=31536000, immutable"
+_TOKEN = b"csrf_token"
+_PACKED_TYPES = frozenset({"text/html", "application/json"})
 #: Of gzip: each page is packed while somebody waits, and more than this gains nothing.
 _LEVEL_OF_PAGES = 5
 
@@ -69,14 +73,17 @@ def _static(filename: str) -> Response:
 
 
 def _pack_page(response: Response) -> Response:
-    # A path that is answered with 200 names something that is there, so what the page repeats of it nobody chose.
-    if request.query_string or request.method not in {"GET", "HEAD"}:
+    if not is_page() or request.method not in {"GET", "HEAD"} or response.status_code != HTTPStatus.OK:
         return response
-    if response.status_code != HTTPStatus.OK or response.mimetype != "text/html" or response.is_streamed:
+    if response.mimetype not in _PACKED_TYPES or response.is_streamed:
+        return response
+    body = response.get_data()
+    # A path that is answered with 200 names something that is there, so what the page repeats of it nobody chose.
+    if request.query_string and _TOKEN in body:
         return response
     response.vary.add("Accept-Encoding")
     if _takes_gzip():
-        response.set_data(gzip.compress(response.get_data(), _LEVEL_OF_PAGES))
+        response.set_data(gzip.compress(body, _LEVEL_OF_PAGES))
         response.content_encoding = "gzip"
     return response
 

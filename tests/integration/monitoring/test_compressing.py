@@ -1,14 +1,18 @@
 """What is sent compressed, and what is not."""
 
 import gzip
+import json
 import re
 from typing import Any
 
 import pytest
 
+from shared.domain.requeue import FailureFilter
 from shared.ledger.db import Ledger
 from tests.support.browser import Browser
 from tests.support.factories import make_send
+from tests.support.failing import make_failures
+from tests.support.requeuing import plan
 
 PACKED = {"Accept-Encoding": "br, gzip"}
 
@@ -52,6 +56,18 @@ def test_an_address_without_its_contents_in_it_is_asked_for_each_time(browser: B
 @pytest.mark.parametrize("name", ["nothing.js", "../app.py", "vendor", "%2e%2e/app.py"])
 def test_nothing_else_is_served_as_a_static_file(browser: Browser, name: str) -> None:
     assert get(browser, f"/static/{name}").status_code == 404
+
+
+def test_panels_are_packed_whatever_is_asked_for_where_no_token_is_in_them(browser: Browser, ledger: Ledger) -> None:
+    for page, panel in (("overview", "last_hour"), ("failures", "groups"), ("system", "queues")):
+        packed = get(browser, f"/admin/monitoring/panels?page={page}&have={panel}:0")
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert panel in json.loads(gzip.decompress(packed.data))["panels"]
+    make_failures(ledger, count=1)
+    operation = plan(ledger, FailureFilter(), undo_s=600)
+    answer = get(browser, f"/admin/monitoring/panels?page=operation&id={operation.id}&have=operation:0")
+    assert "Content-Encoding" not in answer.headers
+    assert "csrf_token" in answer.get_json()["panels"]["operation"]["html"]
 
 
 def test_a_page_is_packed_unless_its_request_may_be_in_it(browser: Browser, ledger: Ledger) -> None:
