@@ -24,6 +24,6 @@ def read_only(database_url: str) -> Iterator[None]:
 def _cut(connection: psycopg.Connection, change: sql.Composed) -> None:
     connection.execute(change)
     connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
         " WHERE datname = current_database() AND pid <> pg_backend_pid()"
     )

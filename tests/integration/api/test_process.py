@@ -160,7 +160,8 @@ def test_a_restarted_postgres_costs_nobody_an_error(api: Api, ledger: Ledger) ->
     assert api.get("/sends").status_code == 200
     with ledger.autocommit() as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            # It waits until they are gone: a connection that looks well as it dies fails a request, as it may.
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     assert api.get("/sends").status_code == 200
