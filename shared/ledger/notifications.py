@@ -20,12 +20,11 @@ from shared.ledger.queries import statement
 
 _DETECT_EVENTS = statement("detect_events")
 _DETECT_FINDINGS = statement("detect_findings")
+_RAISE = (statement("raise_events"), statement("raise_findings"))
 _NOTE_DETECTED = statement("note_detected")
 _OPEN = statement("select_open_digests")
 _CLAIM_AGAIN = statement("claim_digest_again")
 _ITEMS = statement("select_items")
-_RENEW_EVENTS = statement("renew_due_events")
-_RENEW_FINDINGS = statement("renew_due_findings")
 _DUE_ITEMS = statement("select_due_items")
 _COUNT_DUE = statement("count_due_items")
 _CLAIM = statement("claim_digest")
@@ -123,6 +122,8 @@ def detect(connection: Connection, channel_id: int, *, baseline: bool = False) -
     parameters = {"channel_id": channel_id, "baseline": baseline, "severities": _ORDER}
     found = connection.execute(_DETECT_EVENTS, parameters, prepare=False).rowcount
     found += connection.execute(_DETECT_FINDINGS, parameters, prepare=False).rowcount
+    for raise_ in _RAISE:
+        connection.execute(raise_, parameters, prepare=False)
     connection.execute(_NOTE_DETECTED, parameters)
     return found
 
@@ -271,8 +272,6 @@ def messages(connection: Connection, *, limit: int, channel: str | None = None) 
 
 def _due(connection: Connection, channel_id: int) -> list[int]:
     parameters = {"channel_id": channel_id, "severities": _ORDER, "limit": DIGEST_CAP}
-    connection.execute(_RENEW_EVENTS, parameters, prepare=False)
-    connection.execute(_RENEW_FINDINGS, parameters, prepare=False)
     return [row[0] for row in connection.execute(_DUE_ITEMS, parameters, prepare=False)]
 
 

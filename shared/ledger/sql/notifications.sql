@@ -39,6 +39,27 @@ WHERE c.id = %(channel_id)s
 ORDER BY f.changed_at, f.key
 ON CONFLICT (channel_id, dedup_key) DO NOTHING
 
+-- name: raise_events
+-- What waits and came again as more severe has its place among what is due by that. As far back as `detect_events` looks.
+UPDATE notification n
+SET kind = e.kind, subject = e.subject, severity = e.severity, details = e.details
+FROM digest_channel c
+JOIN event e ON e.tenant_id = c.tenant_id AND e.received_at >= coalesce(c.detected_at - interval '10 minutes', '-infinity')
+WHERE c.id = %(channel_id)s AND n.channel_id = c.id AND n.dedup_key = e.dedup_key
+  AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
+  AND array_position(%(severities)s::text[], e.severity) > array_position(%(severities)s::text[], n.severity)
+
+-- name: raise_findings
+-- Likewise what is found to be worse.
+UPDATE notification n
+SET kind = f.kind, subject = f.subject, severity = f.severity, details = f.details
+FROM digest_channel c
+JOIN finding f ON f.tenant_id = c.tenant_id AND f.active
+    AND f.changed_at >= coalesce(c.detected_at - interval '10 minutes', '-infinity')
+WHERE c.id = %(channel_id)s AND n.channel_id = c.id AND n.dedup_key = f.dedup_key AND n.finding_key = f.key
+  AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
+  AND array_position(%(severities)s::text[], f.severity) > array_position(%(severities)s::text[], n.severity)
+
 -- name: note_detected
 -- How far detection has come.
 UPDATE digest_channel SET detected_at = now(), baselined_at = coalesce(baselined_at, now()) WHERE id = %(channel_id)s
@@ -67,25 +88,6 @@ FROM notification
 WHERE dispatch_batch_id = %(id)s AND final_at IS NULL
 ORDER BY id
 
--- name: renew_due_events
--- What is due is told as it is now: an event that came again and is more severe.
-UPDATE notification n
-SET kind = e.kind, subject = e.subject, severity = e.severity, details = e.details
-FROM digest_channel c, event e
-WHERE c.id = %(channel_id)s AND n.channel_id = %(channel_id)s AND e.tenant_id = c.tenant_id AND e.dedup_key = n.dedup_key
-  AND n.status IN ('pending', 'retrying') AND n.dispatch_batch_id IS NULL AND n.next_attempt_at <= now()
-  AND array_position(%(severities)s::text[], e.severity) > array_position(%(severities)s::text[], n.severity)
-
--- name: renew_due_findings
--- Likewise a finding, whichever way it changed, as long as it is the same thing.
-UPDATE notification n
-SET kind = f.kind, subject = f.subject, severity = f.severity, details = f.details
-FROM digest_channel c, finding f
-WHERE c.id = %(channel_id)s AND n.channel_id = %(channel_id)s AND f.tenant_id = c.tenant_id AND f.key = n.finding_key
-  AND f.dedup_key = n.dedup_key
-  AND n.status IN ('pending', 'retrying') AND n.dispatch_batch_id IS NULL AND n.next_attempt_at <= now()
-  AND (n.kind, n.subject, n.severity, n.details) IS DISTINCT FROM (f.kind, f.subject, f.severity, f.details)
-
 -- name: select_due_items
 -- Which are due on a channel at this moment, as many as go into one message: the most severe, of those the longest due.
 SELECT id FROM notification
@@ -109,16 +111,29 @@ VALUES (%(id)s, %(channel_id)s, 'calling', %(items)s, %(left)s, %(claim_id)s,
 RETURNING created_at
 
 -- name: put_items_into_digest
--- Guard: they are to be told and in no other message. With it is written down, for as often as it is repeated, what is
--- over: what no active finding says any more, where its own finding has ended, is gone or is another thing by now. An
--- event may name a finding, which may have another key or never have been handed in: it is over with that one alone.
+-- Guard: they are to be told and in no other message. From here on they say what is so now, for as often as the message
+-- is repeated: as their finding has it, where it is the same thing, or their event. Over is what no active finding says
+-- any more, where its own has ended, is gone or is another thing by now. An event may name a finding, which may have
+-- another key or never have been handed in: it is over with that one alone.
 UPDATE notification n
-SET dispatch_batch_id = %(digest_id)s, was_over = n.finding_key IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM finding a WHERE a.tenant_id = c.tenant_id AND a.active AND a.dedup_key = n.dedup_key)
-    AND (EXISTS (SELECT 1 FROM finding f WHERE f.tenant_id = c.tenant_id AND f.key = n.finding_key AND NOT f.active)
-         OR NOT EXISTS (SELECT 1 FROM event e WHERE e.tenant_id = c.tenant_id AND e.dedup_key = n.dedup_key))
-FROM digest_channel c
-WHERE c.id = n.channel_id AND n.id = ANY (%(ids)s::bigint[]) AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
+SET dispatch_batch_id = %(digest_id)s, kind = x.kind, subject = x.subject, severity = x.severity, details = x.details,
+    was_over = x.is_over
+FROM (
+    SELECT o.id, coalesce(f.kind, e.kind, o.kind) AS kind, coalesce(f.subject, e.subject, o.subject) AS subject,
+           coalesce(f.severity, e.severity, o.severity) AS severity,
+           CASE WHEN f.key IS NOT NULL THEN f.details WHEN e.id IS NOT NULL THEN e.details ELSE o.details END AS details,
+           o.finding_key IS NOT NULL
+               AND NOT EXISTS (SELECT 1 FROM finding a
+                               WHERE a.tenant_id = c.tenant_id AND a.active AND a.dedup_key = o.dedup_key)
+               AND (e.id IS NULL OR EXISTS (SELECT 1 FROM finding a WHERE a.tenant_id = c.tenant_id
+                                            AND a.key = o.finding_key AND NOT a.active)) AS is_over
+    FROM notification o
+    JOIN digest_channel c ON c.id = o.channel_id
+    LEFT JOIN finding f ON f.tenant_id = c.tenant_id AND f.key = o.finding_key AND f.dedup_key = o.dedup_key
+    LEFT JOIN event e ON e.tenant_id = c.tenant_id AND e.dedup_key = o.dedup_key
+    WHERE o.id = ANY (%(ids)s::bigint[])
+) AS x
+WHERE n.id = x.id AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
 
 -- name: held_digest_claims
 -- The last look before the calls: the seconds for which these claims are still held.

@@ -127,19 +127,22 @@ def test_the_most_severe_are_told_first_and_of_those_the_longest_due(
     make_channel(ledger, endpoint.url + HOOK)
     endpoint.once(HOOK, answer(429))
     post(ledger, *(event(f"e{n:02}", severity=Severity.INFO) for n in range(DIGEST_CAP)), event("w"))
+    put(ledger, finding("worse", severity=Severity.INFO))
+    post(ledger, event("raised", severity=Severity.INFO))
     run(worker)
     age(ledger, "61 minutes")
     with ledger.transaction() as connection:
         connection.execute(
             "UPDATE notification SET next_attempt_at = next_attempt_at - make_interval(secs => 9 - id % 9)"
         )
-    put(ledger, finding("c", severity=Severity.CRITICAL))
+    put(ledger, finding("c", severity=Severity.CRITICAL), finding("worse", severity=Severity.CRITICAL))
+    post(ledger, event("raised"))
     run(worker)
-    assert [item["dedup_key"] for item in told(endpoint)][:2] == ["c", "w"]
+    assert [item["dedup_key"] for item in told(endpoint)][:4] == ["worse", "c", "w", "raised"]
     left = {key for key, row in rows(ledger).items() if row.status == "pending"}
     with ledger.transaction() as connection:
         due_last = connection.execute(
-            "SELECT dedup_key FROM notification WHERE severity = 'info' ORDER BY id % 9 DESC, id DESC LIMIT 2"
+            "SELECT dedup_key FROM notification WHERE severity = 'info' ORDER BY id % 9 DESC, id DESC LIMIT 4"
         ).fetchall()
     assert left == {key for (key,) in due_last}
 
