@@ -133,6 +133,11 @@ def channel_word(channel: str) -> str:
     return "E-mail" if channel == Channel.EMAIL else "SMS"
 
 
+def messages_of(channel: str) -> str:
+    """A channel's messages within a sentence."""
+    return "e-mails" if channel == Channel.EMAIL else "SMS"
+
+
 def messages_word(channels: set[str], count: int) -> str:
     """So many messages of these channels: "4,210 e-mails", "1 SMS"."""
     if channels == {Channel.EMAIL.value}:

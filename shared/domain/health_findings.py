@@ -11,6 +11,7 @@ from shared.domain.health_facts import (
     Thresholds,
     channel_word,
     is_are,
+    messages_of,
     messages_word,
 )
 from shared.domain.words import duration
@@ -178,7 +179,7 @@ def failure_ratio_high(facts: Facts, limits: Thresholds, *, critical: bool) -> I
             continue
         if (failed * 100 > limits.failure_critical_percent * attempts) is critical:
             yield Finding(
-                f"{failed * 100 / attempts:.1f} % of {channel_word(row['channel'])} failed in the last"
+                f"{failed * 100 / attempts:.1f} % of {messages_of(row['channel'])} failed in the last"
                 f" {FAILURE_WINDOW_S // 60} min: {failed:,} of {attempts:,}{_dealt_with(row['failed_15m'] - failed)}.",
                 row.get("failing_since"),
                 mark=row["channel"],

@@ -377,7 +377,7 @@ def test_what_was_requeued_or_discarded_is_no_longer_warned_of(app: Flask, ledge
     finish(ledger)
     assert email()["open_15m"] == 7
     [warning] = [each for each in build(installed(app), None)["warnings"] if each["rule"].startswith("FailureRatio")]
-    assert "7.0 % of E-mail failed in the last 15 min: 7 of 100, without 5 requeued or discarded" in warning["text"]
+    assert "7.0 % of e-mails failed in the last 15 min: 7 of 100, without 5 requeued or discarded" in warning["text"]
     assert warning["panel"] == "failures"
 
 

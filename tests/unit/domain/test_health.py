@@ -233,19 +233,19 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     (
         "FailureRatioCritical",
         changed(traffic={"channels": [channel(sent_15m=89, failed_15m=11)]}),
-        "11.0 % of E-mail failed in the last 15 min: 11 of 100.",
+        "11.0 % of e-mails failed in the last 15 min: 11 of 100.",
         changed(traffic={"channels": [channel(sent_15m=90, failed_15m=10)]}),
     ),
     (
         "FailureRatioHigh",
         changed(traffic={"channels": [channel(sent_15m=48, failed_15m=2)]}),
-        "4.0 % of E-mail failed in the last 15 min: 2 of 50.",
+        "4.0 % of e-mails failed in the last 15 min: 2 of 50.",
         changed(traffic={"channels": [channel(sent_15m=47, failed_15m=2), channel("sms", sent_15m=97, failed_15m=3)]}),
     ),
     (
         "FailureRatioHigh",
         changed(traffic={"channels": [channel(sent_15m=80, failed_15m=20, open_15m=4)]}),
-        "4.0 % of E-mail failed in the last 15 min: 4 of 100, without 16 requeued or discarded since.",
+        "4.0 % of e-mails failed in the last 15 min: 4 of 100, without 16 requeued or discarded since.",
         changed(traffic={"channels": [channel(sent_15m=80, failed_15m=20, open_15m=3)]}),
     ),
     (
