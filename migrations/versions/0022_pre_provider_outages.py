@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0026_pre_provider_outages"
+revision = "0022_pre_provider_outages"
 down_revision = "0021_pre_active_dedup_keys"
 branch_labels = None
 depends_on = None

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0027_pre_digest_truth"
-down_revision = "0026_pre_provider_outages"
+revision = "0023_pre_digest_truth"
+down_revision = "0022_pre_provider_outages"
 branch_labels = None
 depends_on = None
 

@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0022_pre_discarded_notifications"
-down_revision = "0027_pre_digest_truth"
+revision = "0024_pre_discarded_notifications"
+down_revision = "0023_pre_digest_truth"
 branch_labels = None
 depends_on = None
 
