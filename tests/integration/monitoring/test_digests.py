@@ -109,6 +109,11 @@ def test_a_channel_backs_off_from_a_message_that_is_not_taken_to_one_that_is(mak
     assert seen() == (True, True)
     age(ledger, "2 hours")
     assert one(read(make_app()), "tidings_warnings", rule="DigestNotTaken") == 1
+    with ledger.transaction() as connection:
+        assert digest_channels.enable(connection, channel, enabled=False)
+    assert one(read(make_app()), "tidings_warnings", rule="DigestNotTaken") == 0
+    with ledger.transaction() as connection:
+        assert digest_channels.enable(connection, channel, enabled=True)
     tell(ledger, channel, Accepted(None))
     post(ledger, "later")
     assert seen() == (False, False)
