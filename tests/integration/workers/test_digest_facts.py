@@ -76,14 +76,16 @@ def test_what_waited_is_told_as_it_is_now(ledger: Ledger, worker: InProcess, end
     make_channel(ledger, endpoint.url + HOOK)
     endpoint.once(HOOK, answer(429))
     put(ledger, finding("f", severity=Severity.MEDIUM, subject="S1", details={"cvss": 5}))
+    put(ledger, finding("milder", subject="S1"))
     post(ledger, event("e", severity=Severity.MEDIUM, subject="S1"))
     run(worker)
     put(ledger, finding("f", severity=Severity.CRITICAL, subject="S2", details={"cvss": 10}, kind="exploit"))
+    put(ledger, finding("milder", severity=Severity.LOW, subject="S2"))
     post(ledger, event("e", severity=Severity.HIGH, subject="S2"))
     age(ledger, "61 minutes")
     run(worker)
     said = [(item["dedup_key"], item["severity"], item["subject"], item["kind"]) for item in told(endpoint)]
-    assert said == [("f", "critical", "S2", "exploit"), ("e", "high", "S2", "update")]
+    assert said == [("f", "critical", "S2", "exploit"), ("e", "high", "S2", "update"), ("milder", "low", "S2", "cve")]
     assert told(endpoint)[0]["details"] == {"cvss": 10}
 
 
