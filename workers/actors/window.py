@@ -90,6 +90,7 @@ class Window:
     _misconfigured: str | None = None
     _took: bool = False
     _refused: bool = False
+    _news: dict[tuple[str, str, str], float] = field(default_factory=dict)
     _rows: Sequence[ClaimedDelivery] = ()
     _clock: LedgerClock = field(init=False)
 
@@ -291,6 +292,7 @@ class Window:
                 batches.lock(connection, send_id=self.send.id, batches=held)
             late = deliveries.record(connection, self.claim, results)
             self._record_around(connection, results)
+        _noted.update(self._news)
         # On their own: these lock the send first and then its batch, as everybody does, and here the batch is locked.
         if late or self._poison or self._pause_reason is not None:
             with self.runtime.ledger.autocommit() as connection:
@@ -376,17 +378,19 @@ class Window:
 
     def _note_provider(self, connection: Connection) -> None:
         account = {"provider": self.claim.provider, "credential": self.sender.provider.credential}
+        self._news = {}
         if self._took and self._is_news("took"):
             providers.note_accepted(connection, **account)
         if self._refused and self._is_news("refused"):
             providers.note_refused(connection, **account, unbroken_s=self.sender.policy.unbroken_s)
 
     def _is_news(self, what: str) -> bool:
+        # It counts as noted once it is committed: after a lost commit the same group must note it again.
         key = (self.claim.provider, self.sender.provider.credential, what)
         now = time.monotonic()
         if now - _noted.get(key, -math.inf) < _NOTE_S:
             return False
-        _noted[key] = now
+        self._news[key] = now
         return True
 
     @staticmethod

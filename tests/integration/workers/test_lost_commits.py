@@ -9,12 +9,13 @@ import pytest
 
 from shared.domain.outcome import Outcome, Suppressed
 from shared.domain.states import SendStatus
+from shared.ledger import providers
 from shared.ledger.db import Connection, Ledger
 from tests.integration.workers.broken import Broken, make_window, run_through
-from tests.integration.workers.ches import calls
+from tests.integration.workers.ches import calls, refused, serve
 from tests.integration.workers.inprocess import InProcess
 from tests.support.factories import counts, make_send
-from tests.support.ledger_rows import attempts, scalar
+from tests.support.ledger_rows import attempts, put_outage, scalar
 from tests.support.scripted_http import ScriptedHttp
 from tests.support.waiting import wait_until
 from workers.providers.protocol import Message
@@ -62,6 +63,47 @@ def test_a_claim_whose_commit_was_not_heard_of_is_given_back_and_leaves_nobody_u
     ches.work_off()
     assert counts(ledger, send.id) == {"sent": 3}
     assert set(calls(provider).values()) == {1}
+
+
+class Undone(Ledger):
+    """Loses the first record of outcomes, as a deadlock would."""
+
+    lost = 0
+
+    @contextmanager
+    def transaction_later_durable(self) -> Iterator[Connection]:
+        with super().transaction_later_durable() as connection:
+            yield connection
+            if not self.lost:
+                self.lost += 1
+                raise psycopg.errors.DeadlockDetected("somebody was faster")
+
+
+@pytest.fixture
+def undone(ches: InProcess, database_url: str) -> Iterator[Undone]:
+    pool = Undone(database_url, size=4, name="tidings undone")
+    pool.open()
+    yield pool
+    pool.close()
+
+
+@pytest.mark.parametrize("in_an_outage", [False, True])
+def test_what_calls_said_of_the_provider_is_noted_though_the_first_commit_of_it_was_lost(
+    ledger: Ledger, ches: InProcess, provider: ScriptedHttp, undone: Undone, in_an_outage: bool
+) -> None:
+    put_outage(ledger, ches.credential(), since="80 hours", until="79 hours" if in_an_outage else "1 minute")
+    if in_an_outage:
+        serve(provider, otherwise=refused(503))
+    send = make_send(ledger, status=SENDING)
+    ches.start(send)
+    ches.runtime.ledger, own = undone, ches.runtime.ledger
+    ches.work_off()
+    ches.runtime.ledger = own
+    assert undone.lost == 1
+    assert counts(ledger, send.id) == ({"retrying": 1} if in_an_outage else {"sent": 1})
+    with ledger.autocommit() as connection:
+        standing = providers.standing(connection, provider="ches", credential=ches.credential(), unbroken_s=7_200)
+    assert (standing.outage_since is not None) == in_an_outage
 
 
 def test_such_a_claim_is_given_back_also_where_the_lease_was_lost_meanwhile(
