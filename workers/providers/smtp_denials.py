@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from shared.domain.signature import normalise_detail
 
@@ -10,8 +11,24 @@ from shared.domain.signature import normalise_detail
 DENIED_IN_A_ROW = 5
 #: seconds after the last of them. A relay that is set aside is looked at every five minutes by one call
 #: (CONFIGURATION_RECHECK_MS): refused again in the same words it stays aside, but not for ever, since it may take all
-#: mail but that which happens to wait for it. Then that one recipient fails, and the others get their turn.
+#: mail but that which happens to wait for it. Then that one recipient fails and the others get their turn, until the
+#: next one, whoever it is, is refused in these words before anything is taken.
 _MEMORY_S = 600.0
+
+
+@dataclass(slots=True)
+class _Cause:
+    """
+    The recipients refused in the same words; it is forgotten at `until` unless it is known.
+
+    `is_known`: they were too many once. `is_ours`: each refusal is our configuration's up to `until`; after that one
+    recipient fails, and the next refusal begins it anew.
+    """
+
+    until: float
+    recipients: set[str] = field(default_factory=set)
+    is_ours: bool = False
+    is_known: bool = False
 
 
 class Denials:
@@ -24,18 +41,26 @@ class Denials:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        #: Each cause with its recipients, and until when it is remembered.
-        self._refused: dict[str, tuple[set[str], float]] = {}
+        self._refused: dict[str, _Cause] = {}
 
     def note(self, recipient: str, text: str) -> bool:
         """Note a refusal of a recipient; True where it is one of too many for the same cause."""
-        cause, now = cause_of(recipient, text), self._clock()
+        words, now = cause_of(recipient, text), self._clock()
         with self._lock:
-            self._refused = {kept: entry for kept, entry in self._refused.items() if entry[1] > now}
-            recipients, _ = self._refused.get(cause, (set(), 0.0))
-            if recipient not in recipients and len(recipients) < DENIED_IN_A_ROW:
-                self._refused[cause] = ({*recipients, recipient}, now + _MEMORY_S)
-            return len(self._refused[cause][0]) >= DENIED_IN_A_ROW
+            self._refused = {
+                kept: cause for kept, cause in self._refused.items() if cause.until > now or cause.is_known
+            }
+            cause = self._refused.setdefault(words, _Cause(now + _MEMORY_S))
+            if cause.is_ours:
+                cause.is_ours = cause.until > now
+                return cause.is_ours
+            if cause.is_known or recipient not in cause.recipients:
+                cause.until = now + _MEMORY_S
+            if not cause.is_known:
+                cause.recipients.add(recipient)
+                cause.is_known = len(cause.recipients) >= DENIED_IN_A_ROW
+            cause.is_ours = cause.is_known
+            return cause.is_ours
 
     def forget(self) -> None:
         """The relay took a message: it carries mail of ours."""

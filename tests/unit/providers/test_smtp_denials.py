@@ -50,11 +50,27 @@ def test_a_message_taken_in_between_begins_the_count_anew(denials: Denials) -> N
 
 def test_a_relay_that_takes_no_mail_but_others_is_not_set_aside_for_ever(denials: Denials, now: Now) -> None:
     denied(denials, *PEOPLE[:DENIED_IN_A_ROW])
-    looks = []
-    for person in PEOPLE[10:15]:  # a look every five minutes, each time by one more recipient that it does not take
-        now.s += 300.0
-        looks.append(denials.note(person, f"<{person}>: Relay access denied"))
-    assert looks == [True, False, False, False, False]
+    now.s += 300.0
+    assert denied(denials, PEOPLE[10]) == [True]
+    now.s += 300.0
+    assert denied(denials, PEOPLE[10]) == [False]  # it fails, and the others get their turn
+    denials.forget()  # one of them was taken
+    assert denied(denials, *PEOPLE[11:15]) == [False] * 4
+
+
+@pytest.mark.parametrize("look_s", [300.0, 3_600.0])
+def test_a_relay_that_takes_nothing_fails_one_recipient_each_time_its_words_are_forgotten_and_no_more(
+    denials: Denials, now: Now, look_s: float
+) -> None:
+    denied(denials, *PEOPLE[:DENIED_IN_A_ROW])
+    for person in PEOPLE[10:15]:
+        looks = [True]
+        while looks[-1]:  # each by the same recipient, which is due at once
+            now.s += look_s
+            looks += denied(denials, person)
+        assert len(looks) == 1 + max(1, round(600 / look_s))
+        # Now the circuit is closed: all others are tried at once, with one that was refused before.
+        assert denied(denials, PEOPLE[4], *PEOPLE[20:40]) == [True] * 21
 
 
 def test_slow_mail_is_noticed_too(denials: Denials, now: Now) -> None:
