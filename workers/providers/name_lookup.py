@@ -22,16 +22,21 @@ def addresses_of(
     Whoever asks for the same host and port meanwhile waits for the same answer, so that a resolver that hangs holds
     one thread and not one for each call.
 
-    Raises: TimeoutError after `within_s` seconds; OSError as the resolver does.
+    Raises: TimeoutError after `within_s` seconds; OSError as the resolver does, or where no thread can be started.
     """
     with _lock:
         answer = _under_way.get((host, port))
         if answer is None:
-            answer = _under_way[host, port] = Future()
+            answer = Future()
             # A daemon: it must not hold up the end of the process.
-            threading.Thread(
+            thread = threading.Thread(
                 target=_look_up, args=(host, port, look_up, answer), name="name-lookup", daemon=True
-            ).start()
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # too many threads, too little memory
+                raise OSError("no thread for the look-up of a name could be started") from error
+            _under_way[host, port] = answer
     return answer.result(timeout=max(0.0, within_s))
 
 

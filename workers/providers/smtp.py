@@ -65,9 +65,9 @@ class _Pool:
             if self._idle > 0:
                 self._idle -= 1
             elif self._threads < self._config.connections_per_process:
-                self._threads += 1
                 # A daemon: a hung relay must not hold up the end of the process.
-                threading.Thread(target=self._work, name=f"smtp-{self._threads}", daemon=True).start()
+                threading.Thread(target=self._work, name=f"smtp-{self._threads + 1}", daemon=True).start()
+                self._threads += 1  # and not before: it may not start
         self._jobs.put(job)
 
     def end(self) -> None:

@@ -1,5 +1,6 @@
 """SMTP stage by stage against a real relay: what each answer, and each loss of the connection, comes to."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -45,6 +46,18 @@ def test_messages_arrive_whole_each_once_over_kept_connections(relay: ScriptedSm
     assert taken.content.endswith(b"\r\n\r\nNumber 7\r\n.\r\n..dots\r\n")
     assert b"\r\n..\r\n...dots\r\n" in taken.wire
     assert f"Message-ID: <{messages[7].key}@mail.example.com>".encode() in taken.content
+
+
+def test_a_thread_that_could_not_be_started_is_not_waited_for(relay: ScriptedSmtp, provider: SmtpProvider) -> None:
+    before = threading.stack_size(1 << 48)  # more than a process can have
+    try:
+        for _ in range(4):
+            with pytest.raises(RuntimeError):
+                send_one(provider)
+    finally:
+        threading.stack_size(before)
+    assert send_one(provider) == Accepted("4F2A1")
+    assert len(relay.taken) == 1
 
 
 STAGES: list[tuple[str, str, Step | bytes, Outcome]] = [

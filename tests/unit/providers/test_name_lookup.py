@@ -45,5 +45,23 @@ def test_every_connection_asks_anew() -> None:
 
 
 def test_a_name_that_does_not_exist_is_the_resolvers_error() -> None:
+    def unknown(*_: Any, **__: Any) -> Addresses:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
     with pytest.raises(socket.gaierror):
-        addresses_of("nowhere.invalid", 25, 20.0)
+        addresses_of("nowhere.invalid", 25, 20.0, unknown)
+
+
+def test_the_systems_resolver_is_asked() -> None:
+    [first, *_] = addresses_of("127.0.0.1", 25, 20.0)
+    assert first[4] == ("127.0.0.1", 25)
+
+
+def test_a_thread_that_could_not_be_started_stands_in_nobodys_way() -> None:
+    before = threading.stack_size(1 << 48)  # more than a process can have
+    try:
+        with pytest.raises(OSError, match="no thread"):
+            addresses_of("127.0.0.1", 25, 20.0)
+    finally:
+        threading.stack_size(before)
+    assert addresses_of("127.0.0.1", 25, 20.0)
