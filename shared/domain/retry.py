@@ -52,10 +52,12 @@ class RetryPolicy:
         Seconds that may lie between two refusals of one outage.
 
         Twice the longest time for which nothing need be tried in it: a backoff, a Retry-After, the wait of an account
-        that was refused. At most half of the longest outage, so that two refusals alone never make one.
+        that was refused. At most half of the longest outage, so that two refusals alone never make one; but always
+        a quarter more than that time, or an outage whose refusals lie so far apart would never grow old.
         """
         backoff_s = self.backoff_s(self.max_attempts - 1) * (1.0 + self.jitter_share)
-        return min(2.0 * max(backoff_s, self.retry_after_max_s, self.recheck_s), self.max_outage_wait_s / 2.0)
+        untried_s = max(backoff_s, self.retry_after_max_s, self.recheck_s)
+        return min(2.0 * untried_s, max(self.max_outage_wait_s / 2.0, 1.25 * untried_s))
 
     def clamp_retry_after_s(self, wish: float | None) -> float:
         """The provider's Retry-After inside what is believed; the default where it gave none."""

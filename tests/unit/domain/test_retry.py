@@ -145,7 +145,15 @@ def test_refusals_of_one_outage_lie_no_further_apart_than_anything_that_waits_ma
     assert POLICY.unbroken_s == 2 * 3600  # the longest Retry-After, twice
     assert RetryPolicy(max_attempts=6).unbroken_s == pytest.approx(2 * 80 * 60 * 1.1)
     assert RetryPolicy(recheck_s=7_000).unbroken_s == 14_000
-    assert RetryPolicy(recheck_s=86_400, max_outage_wait_s=3_600).unbroken_s == 1_800
+    assert RetryPolicy(recheck_s=86_400, max_outage_wait_s=72 * 3600).unbroken_s == 36 * 3600  # half an outage
+
+
+@pytest.mark.parametrize(("recheck_s", "hours"), [(300, 1), (300, 2), (86_400, 1), (86_400, 48)])
+def test_an_outage_whose_refusals_lie_far_apart_grows_old_however_short_the_longest_one_is(
+    recheck_s: float, hours: float
+) -> None:
+    policy = RetryPolicy(recheck_s=recheck_s, max_outage_wait_s=hours * 3600)
+    assert policy.unbroken_s == pytest.approx(1.25 * max(recheck_s, policy.retry_after_max_s))
 
 
 @pytest.mark.parametrize("outcome", [Configuration(Scope.SENDER, "from"), NotAttempted("draining")])
