@@ -118,25 +118,26 @@ def test_ticks_go_on_when_the_ledgers_clock_goes_back_and_each_is_run_once(
     own_clock: tuple[Ledger, LedgerClock],
 ) -> None:
     ledger, clock = own_clock
-    hour = 3_600_000
+    hour, interval = 3_600_000, 600_000
     before = now_ms(ledger)
-    assert claim(ledger, before) == before
+    assert claim(ledger, before, interval_ms=interval) == before
     clock.set(off_by="-1 hour")
-    assert claim(ledger, before - hour) == before - hour
-    assert claim(ledger, before - hour) is None
+    assert claim(ledger, before - hour, interval_ms=interval) == before - hour
+    assert claim(ledger, before - hour, interval_ms=interval) is None
     clock.set(off_by="0")
-    assert claim(ledger, before + 2_000) == before + 2_000
+    assert claim(ledger, before + 2_000, interval_ms=interval) == before + 2_000
 
 
 def test_a_clock_process_is_given_ticks_again_when_its_ledger_goes_back_an_hour(
     ledger: Ledger, own_clock: tuple[Ledger, LedgerClock]
 ) -> None:
     theirs, clock = own_clock
+    interval = 600_000  # long, so that no tick begins within this test but by a rare chance
     before = now_ms(theirs)
-    assert claim(theirs, before) is not None
+    assert claim(theirs, before, interval_ms=interval) is not None
     clock.set(off_by="-1 hour")  # and this machine's clock stays as it is
-    assert claim(theirs, before + 2_000) is not None
-    assert claim(theirs, before + 2_000) is None
+    assert claim(theirs, before + 2_000, interval_ms=interval) is not None
+    assert claim(theirs, before + 2_000, interval_ms=interval) is None
 
 
 def test_a_lease_given_before_the_ledgers_clock_went_back_ends_in_time(
