@@ -177,11 +177,19 @@ SELECT (SELECT count(*) FROM page)::int, (SELECT count(*) FROM gone)::int,
        (SELECT id FROM page ORDER BY final_at DESC, id DESC LIMIT 1)
 
 -- name: remove_events
--- Events received long ago; what was told of them is kept for its own time. One that is handed in again just now is not
+-- Events received long ago; what was told of them is kept for its own time. One that names a finding stays as long as it
+-- may still be told: without it nobody could say whether that is over. One that is handed in again just now is not
 -- waited for (see remove_notifications).
 DELETE FROM event WHERE id = ANY (ARRAY(
-    SELECT id FROM event WHERE received_at < now() - %(days)s * interval '1 day' ORDER BY received_at LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
+    SELECT e.id FROM event e
+    WHERE e.received_at < now() - %(days)s * interval '1 day'
+      AND (e.finding_key IS NULL OR NOT EXISTS (
+          SELECT 1 FROM digest_channel c
+          JOIN notification n ON n.channel_id = c.id AND n.dedup_key = e.dedup_key
+          WHERE c.tenant_id = e.tenant_id AND n.status IN ('pending', 'retrying', 'dead_lettered')
+      ))
+    ORDER BY e.received_at LIMIT %(limit)s
+    FOR UPDATE OF e SKIP LOCKED
 ))
 
 -- name: remove_findings

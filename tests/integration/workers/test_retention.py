@@ -98,6 +98,31 @@ def test_what_an_active_finding_is_behind_is_kept_and_never_told_again(ledger: L
         assert len(server.posts("/ok")) == 1
 
 
+def test_what_died_long_ago_is_not_called_over_while_its_finding_is_so(ledger: Ledger, worker: InProcess) -> None:
+    with scripted_http() as server:
+        server.always("/hook", answer(400))
+        put(ledger, "lasting", "ending")
+        make_channel(ledger, server.url + "/hook", max_delivery_attempts=1)
+        post(ledger, event("of the lasting", finding="lasting"), event("of the ending", finding="ending"), "of none")
+        tell(worker)
+        age(ledger, "31 days")
+        with ledger.transaction() as connection:
+            connection.execute("UPDATE event SET received_at = now() - interval '31 days'")
+        put(ledger, finding("ending", active=False))
+        clean(worker)
+        assert statuses(ledger) == {"lasting": "suppressed", "of the lasting": "dead_lettered"}
+        assert count(ledger, "event") == 1
+        with ledger.transaction() as connection:
+            now = requeue.ledger_now(connection)
+            operations.plan(
+                connection, OperationKind.REQUEUE, DeadLetterFilter(), operator="kim", reason=None, as_of=now, undo_s=0
+            )
+        finish(ledger)
+        tell(worker)
+        (item,) = server.posts("/hook")[-1].json()["data"]["items"]
+    assert (item["dedup_key"], item["over"]) == ("of the lasting", False)
+
+
 def test_what_is_known_stays_while_another_finding_of_its_key_is_so(ledger: Ledger, worker: InProcess) -> None:
     put(ledger, finding("first", dedup_key="same"))
     make_channel(ledger, "https://example.com/x")
