@@ -40,7 +40,8 @@ ORDER BY f.changed_at, f.key
 ON CONFLICT (channel_id, dedup_key) DO NOTHING
 
 -- name: raise_events
--- What waits and came again as more severe has its place among what is due by that. As far back as `detect_events` looks.
+-- What waits and came again as more severe has its place among what is due by that. As far back as `detect_events` looks;
+-- and never as a kind that the channel does not hear of.
 UPDATE notification n
 SET kind = e.kind, subject = e.subject, severity = e.severity, details = e.details
 FROM digest_channel c
@@ -48,6 +49,7 @@ JOIN event e ON e.tenant_id = c.tenant_id AND e.received_at >= coalesce(c.detect
 WHERE c.id = %(channel_id)s AND n.channel_id = c.id AND n.dedup_key = e.dedup_key
   AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
   AND array_position(%(severities)s::text[], e.severity) > array_position(%(severities)s::text[], n.severity)
+  AND (c.kinds IS NULL OR e.kind = ANY (c.kinds))
 
 -- name: raise_findings
 -- Likewise what is found to be worse.
@@ -59,6 +61,7 @@ JOIN finding f ON f.tenant_id = c.tenant_id AND f.active
 WHERE c.id = %(channel_id)s AND n.channel_id = c.id AND n.dedup_key = f.dedup_key AND n.finding_key = f.key
   AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
   AND array_position(%(severities)s::text[], f.severity) > array_position(%(severities)s::text[], n.severity)
+  AND (c.kinds IS NULL OR f.kind = ANY (c.kinds))
 
 -- name: note_detected
 -- How far detection has come.
@@ -112,9 +115,10 @@ RETURNING created_at
 
 -- name: put_items_into_digest
 -- Guard: they are to be told and in no other message. From here on they say what is so now, for as often as the message
--- is repeated: as their finding has it, where it is the same thing, or their event. Over is what no active finding says
--- any more, where its own has ended, is gone or is another thing by now. An event may name a finding, which may have
--- another key or never have been handed in: it is over with that one alone.
+-- is repeated: as their finding has it, where it is the same thing, or their event; but as they were detected where that
+-- is of a kind by now that the channel does not hear of. Over is what no active finding says any more, where its own has
+-- ended, is gone or is another thing by now. An event may name a finding, which may have another key or never have been
+-- handed in: it is over with that one alone.
 UPDATE notification n
 SET dispatch_batch_id = %(digest_id)s, kind = x.kind, subject = x.subject, severity = x.severity, details = x.details,
     was_over = x.is_over
@@ -125,12 +129,14 @@ FROM (
            o.finding_key IS NOT NULL
                AND NOT EXISTS (SELECT 1 FROM finding a
                                WHERE a.tenant_id = c.tenant_id AND a.active AND a.dedup_key = o.dedup_key)
-               AND (e.id IS NULL OR EXISTS (SELECT 1 FROM finding a WHERE a.tenant_id = c.tenant_id
-                                            AND a.key = o.finding_key AND NOT a.active)) AS is_over
+               AND (known.id IS NULL OR EXISTS (SELECT 1 FROM finding a WHERE a.tenant_id = c.tenant_id
+                                                AND a.key = o.finding_key AND NOT a.active)) AS is_over
     FROM notification o
     JOIN digest_channel c ON c.id = o.channel_id
     LEFT JOIN finding f ON f.tenant_id = c.tenant_id AND f.key = o.finding_key AND f.dedup_key = o.dedup_key
-    LEFT JOIN event e ON e.tenant_id = c.tenant_id AND e.dedup_key = o.dedup_key
+        AND (c.kinds IS NULL OR f.kind = ANY (c.kinds))
+    LEFT JOIN event known ON known.tenant_id = c.tenant_id AND known.dedup_key = o.dedup_key
+    LEFT JOIN event e ON e.id = known.id AND (c.kinds IS NULL OR e.kind = ANY (c.kinds))
     WHERE o.id = ANY (%(ids)s::bigint[])
 ) AS x
 WHERE n.id = x.id AND n.final_at IS NULL AND n.dispatch_batch_id IS NULL
@@ -153,11 +159,11 @@ RETURNING id
 
 -- name: record_items
 -- What its items become. `last_error` is kept when one is sent after all: it says why that took so long. An item stays
--- in its message when it was told by it, or while the message is to be repeated.
+-- in its message when it was told by it, or while the message is to be repeated. Nobody has discarded it this time.
 UPDATE notification n
 SET status = x.status, attempt_count = x.attempt_count, next_attempt_at = x.next_attempt_at,
     last_error = coalesce(%(error)s, n.last_error), sent_at = CASE WHEN x.status = 'sent' THEN now() END,
-    final_at = CASE WHEN x.status IN ('sent', 'dead_lettered') THEN now() END,
+    final_at = CASE WHEN x.status IN ('sent', 'dead_lettered') THEN now() END, discarded_at = NULL,
     dispatch_batch_id = CASE WHEN x.status = 'sent' OR (x.status = 'retrying' AND %(frozen)s) THEN n.dispatch_batch_id END
 FROM unnest(%(ids)s::bigint[], %(statuses)s::text[], %(counts)s::int[], %(next)s::timestamptz[])
      AS x (id, status, attempt_count, next_attempt_at)

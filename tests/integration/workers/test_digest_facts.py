@@ -7,7 +7,7 @@ import pytest
 from shared.domain.digest_channels import Setup
 from shared.domain.digests import DIGEST_CAP, Severity
 from shared.jobs import JobName
-from shared.ledger import digest_channels, digest_setup, events
+from shared.ledger import digest_channels, digest_setup, events, notifications
 from shared.ledger.db import Ledger
 from shared.ledger.digest_channels import Wishes
 from tests.integration.workers.conftest import MakeWorker
@@ -121,6 +121,40 @@ def test_what_is_over_when_it_is_told_is_called_so(ledger: Ledger, worker: InPro
     over = {item["dedup_key"] for item in told(endpoint) if item["over"]}
     assert over == {"ended", "deleted", "v1", "about ended"}
     assert len(told(endpoint)) == 10
+
+
+def test_a_channel_is_never_told_of_a_kind_that_it_does_not_hear_of(
+    ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp
+) -> None:
+    make_channel(ledger, endpoint.url + HOOK, kinds=["update"], min_severity=Severity.MEDIUM)
+    endpoint.once(HOOK, answer(429))
+    put(ledger, finding("f", kind="update", severity=Severity.MEDIUM), finding("milder", kind="update"))
+    post(ledger, event("e", severity=Severity.MEDIUM))
+    run(worker)
+    other: dict[str, Any] = {"kind": "cve", "severity": Severity.CRITICAL, "subject": "x", "details": {"of": "others"}}
+    put(ledger, finding("f", **other), finding("milder", kind="update", severity=Severity.LOW))
+    post(ledger, event("e", **other))
+    age(ledger, "61 minutes")
+    run(worker)
+    said = {item["dedup_key"]: (item["kind"], item["severity"], item["subject"]) for item in told(endpoint)}
+    severities = {"f": "medium", "e": "medium", "milder": "low"}
+    assert said == {key: ("update", severity, f"about {key}") for key, severity in severities.items()}
+    assert [item["dedup_key"] for item in told(endpoint) if item.get("details") or item["over"]] == []
+
+
+def test_what_was_discarded_and_dies_again_is_a_warning_again(
+    ledger: Ledger, worker: InProcess, endpoint: ScriptedHttp
+) -> None:
+    channel = make_channel(ledger, endpoint.url + HOOK, max_delivery_attempts=1)
+    endpoint.once(HOOK, answer(400))
+    post(ledger, "a")
+    with ledger.transaction() as connection:
+        notifications.detect(connection, channel)
+        connection.execute("UPDATE notification SET discarded_at = now()")  # as a requeue by an old worker leaves it
+    run(worker)
+    assert rows(ledger)["a"].status == "dead_lettered"
+    with ledger.autocommit() as connection:
+        assert [each.dead_lettered for each in digest_channels.every(connection)] == [1]
 
 
 def test_the_most_severe_are_told_first_and_of_those_the_longest_due(
