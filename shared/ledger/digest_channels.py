@@ -52,7 +52,7 @@ class DigestChannel:
     `waiting` counts what was found and is neither told nor given up, `retrying` those of them in backoff; `next_at`
     is the earliest moment one may be told. `not_configured` says why the endpoint refuses us. `dead_since`: when the
     first of its dead letters was given up. `waits`: no call before `wait_until`. `failing_since`: when the first
-    message was not taken after the last that was; None where that was the last.
+    message was not taken after the last that was, also while it is repeated; None where that was the last.
     """
 
     id: int

@@ -63,7 +63,8 @@ DELETE FROM digest_channel WHERE id = %(id)s RETURNING id
 -- name: select_digest_channels
 -- Channels as people see them, one of a name or all, with what waits for them: found and not told yet, the earliest
 -- moment of it, in backoff, dead letters that nobody discarded and since when the first of them, whether it waits since
--- it was told to or refused, and when the first message was not taken after the last that was.
+-- it was told to or refused, and when the first message was not taken after the last that was: also while that one is
+-- repeated, and whatever came of a repeat.
 SELECT c.id, c.tenant_id, t.name, c.name, c.type, c.config, c.kinds, c.min_severity, c.tells_existing, c.enabled,
        c.retry_base_delay_ms, c.max_delivery_attempts, c.retention_days, c.created_at, c.last_sent_at, c.wait_until,
        c.not_configured, c.not_configured_at, w.waiting, w.retrying, greatest(w.next_at, c.wait_until),
@@ -82,7 +83,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT m.created_at AS since FROM digest m
     WHERE m.channel_id = c.id AND m.created_at > coalesce(c.last_sent_at, '-infinity')
-      AND m.status IN ('failed', 'frozen') AND m.outcome <> 'not_attempted'
+      AND (m.status IN ('failed', 'frozen') OR m.status = 'calling' AND m.maybe_known)
+      AND (m.maybe_known OR m.outcome <> 'not_attempted')
     ORDER BY m.created_at LIMIT 1
 ) AS f ON true
 WHERE %(name)s::text IS NULL OR c.name = %(name)s

@@ -1,11 +1,24 @@
 """Digests on the Overview and in the metrics: as the ledger has them, without a secret."""
 
+import pytest
+
 from shared.domain.digest_retry import judge
 from shared.domain.digests import Severity
-from shared.domain.outcome import Accepted, Configuration, Outcome, Scope, Throttled, Transient, name_of
+from shared.domain.outcome import (
+    Accepted,
+    Ambiguous,
+    Configuration,
+    NotAttempted,
+    Outcome,
+    Scope,
+    Throttled,
+    Transient,
+    name_of,
+)
 from shared.domain.retry import RetryPolicy
 from shared.ledger import digest_channels, notifications, retention
 from shared.ledger.db import Ledger
+from shared.ledger.notifications import Claimed
 from tests.integration.monitoring.conftest import MakeApp
 from tests.integration.monitoring.test_metrics import one, read
 from tests.support.browser import Browser
@@ -117,6 +130,41 @@ def test_a_channel_backs_off_from_a_message_that_is_not_taken_to_one_that_is(mak
     tell(ledger, channel, Accepted(None))
     post(ledger, "later")
     assert seen() == (False, False)
+
+
+@pytest.mark.parametrize("first", ["no answer", "died"])
+@pytest.mark.parametrize("repeat", ["under way", "cut"])
+def test_a_channel_backs_off_while_a_message_that_may_have_been_taken_is_repeated(
+    ledger: Ledger, first: str, repeat: str
+) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    post(ledger, "a")
+    if first == "died":
+        tell_nothing(ledger, channel)
+        call(ledger, channel)
+    else:
+        tell(ledger, channel, Ambiguous("timeout"))
+    age(ledger, "2 hours")
+    claimed = call(ledger, channel)
+    if repeat == "cut":
+        cut = NotAttempted("draining")
+        with ledger.transaction() as connection:
+            taken = digest_channels.take(connection, channel)
+            assert taken is not None
+            judged = judge(cut, claimed.digest.items, RetryPolicy(), now=taken.now, maybe_known=claimed.maybe_known)
+            assert notifications.record(connection, claimed, judged, outcome=name_of(cut), error=None)
+    with ledger.autocommit() as connection:
+        (row,) = digest_channels.every(connection)
+    assert row.backs_off
+
+
+def call(ledger: Ledger, channel: int) -> Claimed:
+    with ledger.transaction() as connection:
+        taken = digest_channels.take(connection, channel)
+        assert taken is not None
+        claimed = notifications.claim(connection, taken, lease_s=60)
+    assert claimed is not None
+    return claimed
 
 
 def tell_nothing(ledger: Ledger, channel: int) -> None:
