@@ -19,6 +19,8 @@ from shared.ledger.digest_channels import DigestChannel
 from shared.ledger.digest_runs import DigestRun
 
 _MESSAGES = 10
+#: What goes with a channel is counted up to so many: a page does not wait for millions.
+_COUNTED = 10_000
 ACTIONS = ("test", "enable", "disable", "remove")
 _DANGEROUS = ("disable", "remove")
 NO_WORKER_TOLD = "Redis does not answer: no worker can be told."
@@ -87,9 +89,15 @@ def ask_channel(name: str, action: str) -> str:
     channel, lost = _channel(name, action), None
     if action == "remove":
         with services().reading.transaction() as connection:
-            lost = digest_channels.losses(connection, channel.id)
+            lost = digest_channels.losses(connection, channel.id, most=_COUNTED)
     return page(
-        "digests", "monitoring/digest_ask.html", channel=channel, action=action, lost=lost, longest_reason=LONGEST
+        "digests",
+        "monitoring/digest_ask.html",
+        channel=channel,
+        action=action,
+        lost=lost,
+        most=_COUNTED,
+        longest_reason=LONGEST,
     )
 
 

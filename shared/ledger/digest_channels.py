@@ -175,9 +175,9 @@ def enable(connection: Connection, channel_id: int, *, enabled: bool) -> bool:
     return connection.execute(_ENABLE, {"id": channel_id, "enabled": enabled}).fetchone() is not None
 
 
-def losses(connection: Connection, channel_id: int) -> Losses:
-    """What a removal of a channel would take with it."""
-    row = connection.execute(_LOSSES, {"id": channel_id}).fetchone()
+def losses(connection: Connection, channel_id: int, *, most: int | None = None) -> Losses:
+    """What a removal of a channel would take with it; each number up to `most`, which then says so many or more."""
+    row = connection.execute(_LOSSES, {"id": channel_id, "most": most}).fetchone()
     assert row is not None  # noqa: S101  # a SELECT of counts has one row
     return Losses(*row)
 

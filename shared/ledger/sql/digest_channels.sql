@@ -40,11 +40,14 @@ RETURNING id
 SELECT id FROM digest_channel WHERE id = %(id)s FOR UPDATE
 
 -- name: count_channel_losses
--- What goes with a channel: its notifications, those not told yet, those given up, its messages.
-SELECT count(*)::int, count(*) FILTER (WHERE n.final_at IS NULL)::int,
-       count(*) FILTER (WHERE n.status = 'dead_lettered')::int,
-       (SELECT count(*)::int FROM digest WHERE channel_id = %(id)s)
-FROM notification n WHERE n.channel_id = %(id)s
+-- What goes with a channel: its notifications, those not told yet, those given up, its messages; each counted up to
+-- `most`, where it is given.
+SELECT (SELECT count(*)::int FROM (SELECT FROM notification WHERE channel_id = %(id)s LIMIT %(most)s::bigint) AS n),
+       (SELECT count(*)::int FROM (SELECT FROM notification WHERE channel_id = %(id)s AND final_at IS NULL
+                                   LIMIT %(most)s::bigint) AS n),
+       (SELECT count(*)::int FROM (SELECT FROM notification WHERE channel_id = %(id)s AND status = 'dead_lettered'
+                                   LIMIT %(most)s::bigint) AS n),
+       (SELECT count(*)::int FROM (SELECT FROM digest WHERE channel_id = %(id)s LIMIT %(most)s::bigint) AS d)
 
 -- name: remove_notifications_of_channel
 -- A channel is removed: its notifications, in chunks.

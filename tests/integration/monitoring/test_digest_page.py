@@ -282,6 +282,18 @@ def test_a_channel_is_removed_after_it_was_shown_what_goes_with_it(browser: Brow
     assert browser.post(path, {"reason": "again"}).status_code == 404
 
 
+def test_what_goes_with_a_channel_is_counted_up_to_ten_thousand(browser: Browser, told: int, ledger: Ledger) -> None:
+    with ledger.transaction() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at)"
+            " SELECT %s, 'n' || n, 'x', 's', 'low', now(), 'suppressed', now() FROM generate_series(1, 10000) n",
+            [told],
+        )
+    shown = text_of(browser.get(f"{PATH}/channels/ops/remove"))
+    for said in ("Not told yet 0", "Dead letters 2:", "10,000 or more notifications in all, 2 messages"):
+        assert said in shown
+
+
 def test_dead_letters_are_a_warning_that_leads_to_them_until_they_are_requeued(
     make_app: MakeApp, told: int, ledger: Ledger
 ) -> None:
