@@ -180,7 +180,7 @@ GUARDS: Sequence[Guard] = (
         ("two-clocks",),
         "workers/clock.py",
         "every clock enqueues every tick",
-        (("            if claimed:\n", "            if claimed or job:\n"),),
+        (("            if claimed is not None:\n", "            claimed = claimed or slot\n            if job:\n"),),
     ),
     Guard(
         "due work",
