@@ -48,9 +48,13 @@ def fresh(connection: Connection, *, minutes: int, most: int = _MOST_FRESH) -> d
     """
     The live failures of the running minute and the `minutes` before it that are open, by channel.
 
-    None: `most` of one kind or more, too many to be counted each time somebody looks.
+    None: `most` of one kind or more, test ones among them: too many to be counted each time somebody looks.
     """
     rows = connection.execute(_FRESH, {"minutes": minutes, "most": most}, prepare=False).fetchall()
     if any(may_be_more for *_, may_be_more in rows):
         return None
-    return {Channel(channel): Fresh(count, dead_lettered) for channel, count, dead_lettered, _ in rows}
+    return {
+        Channel(channel): Fresh(count, dead_lettered)
+        for channel, count, dead_lettered, _ in rows
+        if channel is not None
+    }

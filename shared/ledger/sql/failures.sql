@@ -16,9 +16,9 @@ FROM batch WHERE settled_at IS NULL AND retrying > 0
 
 -- name: count_failures_since
 -- The health rules, while they would warn: of the live deliveries that failed or were dead-lettered from a minute on,
--- those that are so still and that nobody gave up, by channel. So many of each are looked at; the last value says that
--- there may be more. They are counted by send before sends are looked up, each by key, whatever the planner believes of
--- what came in just now.
+-- those that are so still and that nobody gave up, by channel. So many of each are looked at, test or live; the last
+-- value says that there may be more, also in a row without a channel where none of these is live. They are counted by
+-- send before sends are looked up, each by key, whatever the planner believes of what came in just now.
 WITH fresh AS MATERIALIZED (
     SELECT f.send_id, f.channel, k.status, count(*) AS count
     FROM unnest('{failed,dead_lettered}'::text[]) AS k (status)
@@ -29,14 +29,17 @@ WITH fresh AS MATERIALIZED (
         LIMIT %(most)s
     ) AS f
     GROUP BY f.send_id, f.channel, k.status
-), looked AS MATERIALIZED (
-    SELECT status, sum(count) AS count FROM fresh GROUP BY status
+), looked AS (
+    SELECT coalesce(max(count), 0) = %(most)s AS may_be_more
+    FROM (SELECT sum(count) AS count FROM fresh GROUP BY status) AS of_status
+), live AS (
+    SELECT f.channel, sum(f.count)::int AS count,
+           coalesce(sum(f.count) FILTER (WHERE f.status = 'dead_lettered'), 0)::int AS dead_lettered
+    FROM fresh f
+    CROSS JOIN LATERAL (SELECT 1 FROM send WHERE send.id = f.send_id AND send.mode = 'live' OFFSET 0) AS s
+    GROUP BY f.channel
 )
-SELECT f.channel, sum(f.count)::int, coalesce(sum(f.count) FILTER (WHERE f.status = 'dead_lettered'), 0)::int,
-       (SELECT max(count) FROM looked) = %(most)s
-FROM fresh f
-CROSS JOIN LATERAL (SELECT 1 FROM send WHERE send.id = f.send_id AND send.mode = 'live' OFFSET 0) AS s
-GROUP BY f.channel
+SELECT live.channel, live.count, live.dead_lettered, looked.may_be_more FROM looked LEFT JOIN live ON true
 
 -- name: group_failures
 -- The groups of open failures by one of their properties, the largest first; by the hour of the last day as well,

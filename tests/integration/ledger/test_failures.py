@@ -214,6 +214,15 @@ def test_what_failed_lately_and_is_open_is_counted_by_channel_unless_it_is_too_m
         assert failure_counts.fresh(connection, minutes=15, most=3) is None
 
 
+def test_failures_of_test_sends_are_not_counted_and_do_not_hide_that_there_may_be_live_ones(ledger: Ledger) -> None:
+    make_failures(ledger, count=3)
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE send SET mode = 'test'")
+        connection.execute("UPDATE minute_count SET mode = 'test'")
+        assert failure_counts.fresh(connection, minutes=15, most=4) == {}
+        assert failure_counts.fresh(connection, minutes=15, most=3) is None
+
+
 def test_what_is_discarded_is_not_requeued_not_even_by_a_plan_from_before(ledger: Ledger) -> None:
     send = make_failures(ledger, count=2)
     requeue = plan(ledger, FailureFilter(send_id=send.id), undo_s=600)
