@@ -103,6 +103,12 @@ class Taken:
     words: str
     since_stage_s: float
     target: str
+    by_id: bool
+
+    @property
+    def takes_reported(self) -> bool:
+        """Whether it takes what a provider reported as taken: only what a person named, accepting a duplicate."""
+        return self.by_id and self.accepts_duplicates
 
     @property
     def is_trying(self) -> bool:

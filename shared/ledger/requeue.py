@@ -151,12 +151,19 @@ def _before(found: Mapping[str, Any]) -> Before:
 
 
 def work_on(
-    connection: Connection, kind: OperationKind, items: Sequence[Item], *, operation: UUID, takes_unsure: bool
+    connection: Connection,
+    kind: OperationKind,
+    items: Sequence[Item],
+    *,
+    operation: UUID,
+    takes_unsure: bool,
+    takes_reported: bool,
 ) -> tuple[int, int]:
     """Do a chunk of an operation of this kind; how many are done and how many were skipped. Locks in order."""
     batches = _lock(connection, items)
     if kind is OperationKind.REQUEUE:
-        return _requeue(connection, items, batches, operation=operation, takes_unsure=takes_unsure)
+        takes = {"takes_unsure": takes_unsure, "takes_reported": takes_reported}
+        return _requeue(connection, items, batches, operation=operation, takes=takes)
     row = connection.execute(
         _DISCARD if kind is OperationKind.DISCARD else _RESTORE,
         {
@@ -182,7 +189,7 @@ def _requeue(
     batches: Sequence[tuple[Any, ...]],
     *,
     operation: UUID,
-    takes_unsure: bool,
+    takes: Mapping[str, bool],
 ) -> tuple[int, int]:
     row = connection.execute(
         _REQUEUE,
@@ -195,7 +202,7 @@ def _requeue(
             "first_rows": [batch[2] for batch in batches],
             "last_rows": [batch[3] for batch in batches],
             "operation": operation,
-            "takes_unsure": takes_unsure,
+            **takes,
         },
     ).fetchone()
     return (0, 0) if row is None else (row[0], row[1])

@@ -79,7 +79,12 @@ def chunk(connection: Connection, *, size: int = 200) -> int | None:
     done = skipped = 0
     if items:
         done, skipped = requeue.work_on(
-            connection, operation.kind, items, operation=operation.id, takes_unsure=operation.accepts_duplicates
+            connection,
+            operation.kind,
+            items,
+            operation=operation.id,
+            takes_unsure=operation.accepts_duplicates,
+            takes_reported=operation.takes_reported,
         )
         operations.note_progress(connection, operation, done=done, skipped=skipped, pause_s=-0.1)
     operations.end(connection, operation, done=operation.done + done, skipped=operation.skipped + skipped)

@@ -116,7 +116,12 @@ def _work_on_deliveries(connection: Connection, operation: Taken, most: int) -> 
     if not items:
         return 0, 0, 0
     done, skipped = requeue.work_on(
-        connection, operation.kind, items, operation=operation.id, takes_unsure=operation.accepts_duplicates
+        connection,
+        operation.kind,
+        items,
+        operation=operation.id,
+        takes_unsure=operation.accepts_duplicates,
+        takes_reported=operation.takes_reported,
     )
     return done, skipped, len({item.send_id for item in items})
 

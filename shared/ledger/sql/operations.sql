@@ -27,7 +27,8 @@ ORDER BY run_at LIMIT 1
 -- A worker takes the next operation for one chunk. Guard: due, and no other worker is at it; a person who stops or
 -- undoes it waits for this transaction, or this one passes it over.
 SELECT id, kind, operator, accepts_duplicates, canary, done, skipped, total, filter ->> 'words',
-       coalesce(extract(epoch FROM now() - stage_at), 0)::float8, coalesce(filter ->> 'target', 'deliveries')
+       coalesce(extract(epoch FROM now() - stage_at), 0)::float8, coalesce(filter ->> 'target', 'deliveries'),
+       filter ->> 'ids' IS NOT NULL
 FROM operation
 WHERE status IN ('scheduled', 'running') AND run_at <= now()
 ORDER BY run_at LIMIT 1

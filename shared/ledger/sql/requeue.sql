@@ -144,7 +144,7 @@ FOR NO KEY UPDATE OF b
 -- name: requeue_deliveries
 -- A chunk of an operation: its rows are owed again under the next epoch, with all their attempts.
 -- Guards: failed, dead-lettered or (where accepted) parked as unsure, in the epoch that was frozen; not reported as taken
--- by its provider since (unless that is accepted); the send is
+-- by its provider since (unless a person named it and accepts that); the send is
 -- neither cancelled nor past its valid_until, and retention has not begun to remove it. The batches are locked; the
 -- claim of an unsure row is forgotten, so that a proof which comes later finds nothing. A finished send is being sent
 -- again, one in progress is written too: whoever is finishing it at this moment must not miss the rows. `resumed_at`
@@ -162,7 +162,7 @@ WITH item AS (
                WHEN f.discarded_at IS NOT NULL THEN 'discarded'
                WHEN s.status = 'cancelled' THEN 'cancelled'
                WHEN s.valid_until <= now() THEN 'expired'
-               WHEN d.receipt_status NOT IN ('failed', 'undelivered') AND NOT %(takes_unsure)s::bool THEN 'reported'
+               WHEN d.receipt_status NOT IN ('failed', 'undelivered') AND NOT %(takes_reported)s::bool THEN 'reported'
            END AS left_out
     FROM item i
     CROSS JOIN LATERAL (

@@ -104,7 +104,8 @@ def requeue(connection: Connection, send: MadeSend) -> object:
     )
     if planned is None:
         return None
-    return work_on(connection, OperationKind.REQUEUE, [Item(send.id, 1, 0)], operation=planned.id, takes_unsure=True)
+    items, takes = [Item(send.id, 1, 0)], {"takes_unsure": True, "takes_reported": True}
+    return work_on(connection, OperationKind.REQUEUE, items, operation=planned.id, **takes)
 
 
 def give_up(became: DeliveryStatus) -> Operation:

@@ -124,12 +124,24 @@ def test_what_a_late_receipt_says_was_taken_is_requeued_only_by_its_id_and_with_
     assert delivery(ledger, send.id)["receipt_status"] is None
 
 
-def test_what_was_reported_as_taken_by_the_time_of_its_chunk_is_skipped(ledger: Ledger) -> None:
-    send = failed(ledger, count=2)
-    made = plan(ledger, of(send))
+@pytest.mark.parametrize("accepts", [False, True])
+def test_what_was_reported_as_taken_by_the_time_of_its_chunk_is_skipped_unless_it_is_named(
+    ledger: Ledger, *, accepts: bool
+) -> None:
+    send = failed(ledger, count=3)
+    made = plan(ledger, of(send), accepts_duplicates=accepts)
     reported(ledger, 1, "sent")
     finish(ledger)
-    assert (operation(ledger, made.id).skipped, counts(ledger, send.id)) == (1, {"dead_lettered": 1, "owed": 1})
+    assert (operation(ledger, made.id).skipped, counts(ledger, send.id)) == (1, {"dead_lettered": 1, "owed": 2})
+    assert scalar(ledger, "SELECT why FROM operation_item WHERE result = 'skipped'") == "reported"
+
+
+def test_what_was_named_and_then_reported_as_taken_is_requeued_where_a_duplicate_is_accepted(ledger: Ledger) -> None:
+    send = failed(ledger)
+    plan(ledger, FailureFilter(ids=((send.id, 1),)), accepts_duplicates=True)
+    reported(ledger, 1, "sent")
+    finish(ledger)
+    assert counts(ledger, send.id) == {"owed": 1}
 
 
 def reported(ledger: Ledger, row_no: int, status: str) -> None:
