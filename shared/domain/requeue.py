@@ -235,8 +235,9 @@ def canary_step(result: CanaryResult) -> CanaryStep:
     # One alone that fails for another cause may be like no other.
     others = result.other_failures if result.gone == CANARY_STEPS[-1] else 0
     if 2 * (result.same_failure + others) > result.tried:
-        stop = f"of the first {result.tried:,} tried again {result.same_failure:,} failed for the same cause as before"
         if result.tried == 1:
-            stop = "the first one that was tried again failed for the same cause as before"
+            how = "for the same cause as before" if result.same_failure else "for good for another cause"
+            return CanaryStep(stop=f"the first one that was tried again failed {how}")
+        stop = f"of the first {result.tried:,} tried again {result.same_failure:,} failed for the same cause as before"
         return CanaryStep(stop=f"{stop}, {others:,} for good for another" if others else stop)
     return CanaryStep(most=None if step is None else step - result.gone)

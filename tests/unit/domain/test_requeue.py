@@ -125,5 +125,10 @@ def test_the_rest_stays_when_most_of_the_first_fail_for_good_whatever_the_cause(
     assert canary_step(CanaryResult(gone, gone, same, 1, others)).stop == stop
 
 
+def test_one_alone_that_was_tried_in_time_is_told_by_how_it_failed() -> None:
+    stop = canary_step(CanaryResult(11, 1, 0, CANARY_PATIENCE_S, 1)).stop
+    assert stop == "the first one that was tried again failed for good for another cause"
+
+
 def test_every_reason_has_its_words() -> None:
     assert all(why.words for why in LeftOut)
