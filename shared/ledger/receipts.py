@@ -143,6 +143,8 @@ def apply(connection: Connection, receipt: Receipt) -> bool:
                     addresses=[row.address],
                     reason=f"opted out, reported by {receipt.provider}",
                 )
+            if row.status == DeliveryStatus.UNSURE and row.claim_id is not None:
+                _note_taken(connection, receipt, row)
         connection.execute(_APPLIED, {"id": receipt.id})
     return True
 
@@ -168,10 +170,13 @@ def _prove_taken(connection: Connection, receipt: Receipt, row: _Row) -> bool:
         ended_at=now,
         evidence={"receipt": receipt.status},
     )
-    proved = deliveries.record_late(connection, claim, result, late_claim=uuid4())
-    if proved and row.attempt_at is not None and row.credential is not None:
+    return deliveries.record_late(connection, claim, result, late_claim=uuid4())
+
+
+def _note_taken(connection: Connection, receipt: Receipt, row: _Row) -> None:
+    # After the suppression list, as windows and the prover do it: none of them waits for another crosswise.
+    if row.attempt_at is not None and row.credential is not None:
         providers.note_taken(connection, provider=receipt.provider, credential=row.credential, at=row.attempt_at)
-    return proved
 
 
 def _settle_taken(connection: Connection, receipt: Receipt, row: _Row) -> bool:

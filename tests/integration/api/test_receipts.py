@@ -1,6 +1,7 @@
 """Providers' reports: early, late, twice, out of order, forged."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from flask.testing import FlaskClient
 from admin.api.twilio_signature import sign
 from shared.domain.ids import delivery_key
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
-from shared.ledger import chains, receipts
+from shared.ledger import chains, deliveries, providers, receipts
 from shared.ledger.db import Ledger
 from shared.settings import Settings
 from tests.integration.api.conftest import make_settings
@@ -30,6 +31,7 @@ from tests.integration.ledger.hand import Hand, ended
 from tests.support.books import assert_books_balance
 from tests.support.factories import MadeSend, counts, make_send, send_status
 from tests.support.ledger_rows import attempts, delivery, one, put_outage, put_rows, put_send, scalar
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -191,6 +193,26 @@ def test_a_receipt_of_any_state_proves_that_an_unsure_message_was_taken(
     assert send_status(ledger, send.id) == "sending"
     assert scalar(ledger, "SELECT settled_counts FROM send") is None
     assert Hand(ledger).complete(send)
+
+
+def test_a_receipt_locks_the_providers_state_after_the_suppression_list_as_windows_do(
+    ledger: Ledger, client: FlaskClient, send: MadeSend
+) -> None:
+    put_rows(ledger, send.id, [1], "unsure", attempts=1, prove_in="10 minutes")
+    put_provider(ledger)
+    put_outage(ledger, "a1", provider="twilio", since="1 hour")
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET credential = 'a1'")
+    tenant = scalar(ledger, "SELECT tenant_id FROM send")
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    with ThreadPoolExecutor() as pool:
+        with ledger.transaction() as window:
+            deliveries.suppress(window, tenant_id=tenant, channel=Channel.SMS, addresses=[NUMBER], reason="refused")
+            receipt = pool.submit(called_back, client, send, "undelivered", ErrorCode="21610")
+            wait_until(lambda: scalar(ledger, waiting), what="the receipt to wait for the list")
+            providers.note_accepted(window, provider="twilio", credential="a1")
+        assert receipt.result().get_json() == {"kept": True}
+    assert delivery(ledger, send.id)["status"] == "sent"
 
 
 def test_a_receipt_that_comes_before_the_calls_own_record_waits_for_it(
