@@ -37,7 +37,7 @@ SELECT started_at, ended_at, worker, removed, longest_ms, error FROM retention_r
 -- Sends that were finished long ago, oldest first. Left alone is what is not settled, and every send with a delivery
 -- whose outcome is unsure and that nobody has discarded: a person has to decide about it first; and for two days what an
 -- operation was done to, as long as its result is not written down, which else would say that all was removed. What is
--- begun is gone on with.
+-- begun is gone on with. OFFSET 0: each send's own rows are looked at by key, never those of all sends for a page of some.
 SELECT s.id, coalesce(s.completed_at, s.cancelled_at), s.forgotten_at IS NOT NULL
 FROM send s
 WHERE s.settled_counts IS NOT NULL AND s.emptied_at IS NULL
@@ -48,6 +48,7 @@ WHERE s.settled_counts IS NOT NULL AND s.emptied_at IS NULL
           SELECT 1 FROM batch b
           WHERE b.send_id = s.id
             AND (b.owed > 0 OR b.sending > 0 OR b.retrying > 0 OR b.proving > 0 OR b.holder IS NOT NULL)
+          OFFSET 0
       )
       AND (SELECT coalesce(sum(b.unsure), 0) FROM batch b WHERE b.send_id = s.id AND b.unsure > 0)
           <= (SELECT count(*) FROM failure f
@@ -55,6 +56,7 @@ WHERE s.settled_counts IS NOT NULL AND s.emptied_at IS NULL
       AND NOT EXISTS (
           SELECT 1 FROM operation o JOIN operation_item i ON i.operation_id = o.id AND i.send_id = s.id
           WHERE o.ended_at > now() - interval '2 days' AND NOT coalesce(o.result ? 'at', false)
+          OFFSET 0
       )
   ))
 ORDER BY coalesce(s.completed_at, s.cancelled_at), s.id

@@ -14,7 +14,7 @@ import pytest
 
 from shared.domain.digests import NotificationStatus
 from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
-from shared.ledger import batches, chains, deliveries, notifications, proofs, recipient_search, send_page
+from shared.ledger import batches, chains, deliveries, notifications, proofs, recipient_search, retention, send_page
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection, Ledger
 from tests.integration.ledger.hand import Hand, ended, proved
@@ -188,6 +188,29 @@ def test_the_operations_of_a_send_are_found_without_reading_the_items_of_all(led
             (shown,) = send_page.operations(connection, send.id, limit=20)
     assert (shown.of_send, shown.is_cut) == (send_page.MOST_COUNTED, True)
     assert found[0] < MOST_PAGES
+
+
+def test_sends_to_forget_are_found_without_reading_the_batches_of_all(ledger: Ledger) -> None:
+    send = make_send(ledger)
+    found: list[int] = []
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO send (id, tenant_id, api_key_id, mode, lane, status, content, accepted, started_at,"
+            " completed_at, settled_counts) SELECT gen_random_uuid(), tenant_id, api_key_id, mode, lane, 'completed',"
+            " '{}', '{}', now(), now() - interval '40 days' + n * interval '1 second', '{}'"
+            " FROM send, generate_series(1, 20000) AS n WHERE id = %s",
+            [send.id],
+        )
+        connection.execute(
+            "INSERT INTO batch (send_id, batch_no, channel, first_row, last_row, owed, sent, settled_at)"
+            " SELECT id, n, 'email', n, n, 0, 1, now() FROM send, generate_series(1, 3) AS n WHERE id <> %s",
+            [send.id],
+        )
+        connection.execute("ANALYZE send, batch")
+        for _ in range(TIMES):
+            with pages(connection, found):
+                assert len(retention.old_sends(connection, days=30, limit=100)) == 100
+    assert max(found) < MOST_PAGES
 
 
 def test_looking_for_an_address_touches_only_the_pages_it_looks_at(ledger: Ledger, big: MadeSend) -> None:
