@@ -997,6 +997,12 @@ class Notification(Base):
         Index("ix_notification_batch", "dispatch_batch_id", postgresql_where=text("dispatch_batch_id IS NOT NULL")),
         Index("ix_notification_final", "channel_id", "final_at", postgresql_where=text("final_at IS NOT NULL")),
         Index("ix_notification_dead", "channel_id", "id", postgresql_where=text("status = 'dead_lettered'")),
+        Index(
+            "ix_notification_undecided",
+            "channel_id",
+            "final_at",
+            postgresql_where=text("status = 'dead_lettered' AND discarded_at IS NULL"),
+        ),
         Index("ix_notification_newest", "channel_id", text("(-id)")),
         Index("ix_notification_kind", "channel_id", "kind", text("(-id)")),
         Index("ix_notification_status", "channel_id", "status", text("(-id)")),

@@ -14,7 +14,17 @@ import pytest
 
 from shared.domain.digests import NotificationStatus
 from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
-from shared.ledger import batches, chains, deliveries, notifications, proofs, recipient_search, retention, send_page
+from shared.ledger import (
+    batches,
+    chains,
+    deliveries,
+    digest_channels,
+    notifications,
+    proofs,
+    recipient_search,
+    retention,
+    send_page,
+)
 from shared.ledger.chains import ChainKey
 from shared.ledger.db import Connection, Ledger
 from tests.integration.ledger.hand import Hand, ended, proved
@@ -256,3 +266,20 @@ def test_the_history_of_digests_finds_what_is_rare_without_reading_what_is_not(l
             with pages(connection, touched):
                 assert len(notifications.history(connection, limit=51, **only)) == count
             assert touched[0] < 500, (only, touched)
+
+
+def test_channels_are_shown_without_reading_the_dead_letters_that_were_discarded(ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    touched: list[int] = []
+    with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO notification (channel_id, dedup_key, kind, subject, severity, occurred_at, status, final_at,"
+            " discarded_at) SELECT %s, n::text, 'update', 's', 'low', now(), 'dead_lettered', now(),"
+            " CASE WHEN n > 3 THEN now() END FROM generate_series(1, 20000) n",
+            [channel],
+        )
+        connection.execute("ANALYZE notification")
+        with pages(connection, touched):
+            (shown,) = digest_channels.every(connection)
+    assert shown.dead_lettered == 3
+    assert touched[0] < 50
