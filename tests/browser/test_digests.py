@@ -56,7 +56,7 @@ def test_a_channel_is_added_tried_edited_and_disabled(browser_person: Person, si
 def test_a_requeue_of_dead_letters_is_undone(browser_person: Person, site_ledger: Ledger) -> None:
     page = browser_person.open(f"{dead_letters(site_ledger)}/requeue")
     page.get_by_role("button", name="Requeue 1 notification").click()
-    expect(page.locator(".banner")).to_contain_text(re.compile(r"Requeueing 1 in \d+ s"))
+    expect(page.locator(".banner")).to_contain_text("Requeueing 1")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".flash")).to_have_text("Undone: nothing was done.")
     expect(page.locator("#operation")).to_contain_text("undone by kim")

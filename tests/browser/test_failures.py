@@ -21,7 +21,7 @@ def discard(page: Page, why: str) -> None:
     page.get_by_role("link", name=f"Discard: {TITLE}").click()
     page.get_by_label("Why").fill(why)
     page.get_by_role("button", name=re.compile("^Discard")).click()
-    expect(page.locator(".banner")).to_contain_text(re.compile(r"Discarding \d+ in \d+ s"))
+    expect(page.locator(".banner")).to_contain_text(re.compile(r"Discarding \d+"))
 
 
 def work_off(ledger: Ledger) -> None:
@@ -38,7 +38,7 @@ def test_a_group_is_requeued_from_its_row_and_undone(browser_person: Person, sit
     expect(page.get_by_role("heading", level=1)).to_have_text("Requeue 3 e-mails")
     page.get_by_label("Why (if you like)").fill("the relay is back")
     page.get_by_role("button", name="Requeue 3 e-mails").click()
-    expect(page.locator(".banner")).to_contain_text(re.compile(r"Requeueing 3 in \d+ s"))
+    expect(page.locator(".banner")).to_contain_text("Requeueing 3")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".flash")).to_have_text("Undone: nothing was done.")
     expect(page.locator("#operation .state")).to_have_text("undone")
@@ -55,7 +55,7 @@ def test_some_are_ticked_and_discarded(browser_person: Person, site_ledger: Ledg
     expect(page.get_by_role("heading", level=1)).to_have_text("Discard 2 e-mails")
     page.get_by_label("Why").fill("typos")
     page.get_by_role("button", name="Discard 2 e-mails").click()
-    expect(page.locator(".banner")).to_contain_text("Discarding 2 in")
+    expect(page.locator(".banner")).to_contain_text("Discarding 2")
     assert scalar(site_ledger, "SELECT array_agg(row_no ORDER BY row_no) FROM operation_item") == [1, 4]
 
 
@@ -89,7 +89,7 @@ def test_a_requeue_ends_with_its_result_and_leads_to_what_failed_again(
     page = browser_person.open(f"{PATH}/groups/{CAUSE}")
     page.get_by_role("link", name=f"Requeue 3: {TITLE}").click()
     page.get_by_role("button", name="Requeue 3 e-mails").click()
-    expect(page.locator(".banner")).to_contain_text("Requeueing 3 in")
+    expect(page.locator(".banner")).to_contain_text("Requeueing 3")
     work_off(site_ledger)
     put_rows(site_ledger, send.id, [1], "sent")
     fail_again(site_ledger, send.id, [2, 3])
@@ -119,7 +119,7 @@ def test_what_was_discarded_is_restored(browser_person: Person, site_ledger: Led
     page.get_by_role("checkbox").first.check()
     page.get_by_role("button", name="Restore selected…").click()
     page.get_by_role("button", name="Restore 1 e-mail").click()
-    expect(page.locator(".banner")).to_contain_text("Restoring 1 in")
+    expect(page.locator(".banner")).to_contain_text("Restoring 1")
     work_off(site_ledger)
     assert scalar(site_ledger, "SELECT count(*) FROM failure WHERE discarded_at IS NULL") == 1
 
@@ -131,7 +131,7 @@ def test_a_restore_is_undone(browser_person: Person, site_ledger: Ledger) -> Non
     page = browser_person.open(f"{PATH}/list?status=any&discarded=1")
     page.get_by_role("link", name=re.compile("^Restore all of this filter")).click()
     page.get_by_role("button", name="Restore 3 e-mails").click()
-    expect(page.locator(".banner")).to_contain_text("Restoring 3 in")
+    expect(page.locator(".banner")).to_contain_text("Restoring 3")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".flash")).to_have_text("Undone: nothing was done.")
     work_off(site_ledger)
