@@ -1,7 +1,7 @@
 """What templates may call beside Flask's own: words, pictures, moments, and addresses of static files."""
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from flask import Flask
 
@@ -37,6 +37,12 @@ def until(iso: str) -> str:
     return f"in {seconds} s" if seconds > 0 else "at any moment"
 
 
+def by_this_clock(moment: datetime, read_at: datetime) -> datetime:
+    """A moment of the ledger, just read at `read_at` of its clock, by that of this process, which may be wrong."""
+    ahead_s = (datetime.now(UTC) - read_at).total_seconds()
+    return moment + timedelta(seconds=math.floor(ahead_s + 0.1))  # part of a second went by since it was read
+
+
 def exact(iso: str) -> str:
     """A moment to the second, in UTC."""
     return _moment(iso).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -69,6 +75,7 @@ def install(app: Flask) -> None:
         asset=asset,
         ago=ago,
         until=until,
+        by_this_clock=by_this_clock,
         exact=exact,
         time_of_day=time_of_day,
         as_iso=as_iso,

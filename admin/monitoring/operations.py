@@ -1,7 +1,6 @@
 """`/admin/monitoring/operations`: bulk operations, how far they are, what came of them; undo and stop."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from http import HTTPStatus
 from uuid import UUID
 
@@ -79,7 +78,7 @@ def _waits_s(found: Operation) -> float | None:
     """Seconds for which it should have gone on and nobody is at it; None where that is no news."""
     if found.status not in {"scheduled", "running"}:
         return None
-    late_s = (datetime.now(UTC) - found.run_at).total_seconds()
+    late_s = (found.read_at - found.run_at).total_seconds()
     return late_s if late_s > _LATE_S else None
 
 
@@ -132,7 +131,7 @@ def _percent(found: Operation) -> int:
 def _per_s(found: Operation) -> float | None:
     if found.status != "running" or found.started_at is None:
         return None
-    took = (datetime.now(UTC) - found.started_at).total_seconds()
+    took = (found.read_at - found.started_at).total_seconds()
     return (found.done + found.skipped) / took if took > 1 else None
 
 

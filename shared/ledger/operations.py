@@ -49,7 +49,7 @@ class Operation:
     A bulk operation as people see it.
 
     `run_at` is when it begins, later when its next chunk may go. `why` says what ended it before its end. `emptied_at`
-    is when retention had removed its items; what came of them is kept (`operation_results`).
+    is when retention had removed its items; what came of them is kept (`operation_results`). All is as of `read_at`.
     """
 
     id: UUID
@@ -70,6 +70,7 @@ class Operation:
     ended_at: datetime | None
     why: str | None
     emptied_at: datetime | None
+    read_at: datetime
 
     @property
     def left(self) -> int:

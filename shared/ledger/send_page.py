@@ -47,7 +47,7 @@ class ShownSend(ListedSend):
 
     `forgotten_at` is when retention removed its recipients; the books are the totals then. `subject` is the template.
     `paused_by` is the operator who paused it, None where its tenant or the machine did.
-    `cancel_asked_at` is set while a cancel of it can be undone.
+    `cancel_asked_at` is set while a cancel of it can be undone. All is as of `read_at`.
     """
 
     tenant_id: int
@@ -63,6 +63,7 @@ class ShownSend(ListedSend):
     forgotten_at: datetime | None
     subject: str | None
     cancel_asked_at: datetime | None
+    read_at: datetime
     books: Mapping[Channel, ChannelBooks]
 
     @property
@@ -176,6 +177,7 @@ def find(connection: Connection, send_id: UUID) -> ShownSend | None:
         forgotten_at=row[20],
         subject=row[22],
         cancel_asked_at=row[23],
+        read_at=row[24],
         books={Channel(each): ChannelBooks.read(count, counts.get(each, {})) for each, count in accepted.items()},
     )
 

@@ -103,13 +103,13 @@ WHERE i.operation_id = %(id)s AND i.result = 'done'
 -- name: select_operation
 -- One operation.
 SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total, done, skipped,
-       created_at, started_at, ended_at, why, emptied_at
+       created_at, started_at, ended_at, why, emptied_at, now()
 FROM operation WHERE id = %(id)s
 
 -- name: select_operations
 -- Operations, newest first; with a cursor those before that one.
 SELECT id, kind, status, operator, reason, filter, accepts_duplicates, canary, as_of, run_at, total, done, skipped,
-       created_at, started_at, ended_at, why, emptied_at
+       created_at, started_at, ended_at, why, emptied_at, now()
 FROM operation
 WHERE %(before)s::uuid IS NULL
    OR (created_at, id) < (SELECT last.created_at, last.id FROM operation AS last WHERE last.id = %(before)s)

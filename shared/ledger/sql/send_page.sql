@@ -6,7 +6,7 @@
 SELECT s.id, s.name, s.status, s.mode, s.accepted, s.created_at, s.send_at, s.completed_at, s.cancelled_at,
        t.name, t.id, s.lane, s.duplicates, s.segments, s.valid_until, s.started_at, s.paused_at, s.pause_reason,
        s.paused_by, s.resumed_at, s.forgotten_at, s.settled_counts, s.content -> 'email' ->> 'subject',
-       CASE WHEN s.status = 'paused' AND s.paused_at <= s.cancel_asked_at THEN s.cancel_asked_at END
+       CASE WHEN s.status = 'paused' AND s.paused_at <= s.cancel_asked_at THEN s.cancel_asked_at END, now()
 FROM send s JOIN tenant t ON t.id = s.tenant_id
 WHERE s.id = %(send_id)s
 
