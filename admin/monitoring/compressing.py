@@ -66,7 +66,7 @@ def _static(filename: str) -> Response:
         response.content_encoding = "gzip"
     response.set_etag(f"{file.digest}-gzip" if is_packed else file.digest)
     response.cache_control.no_cache = True
-    if "v" in request.args:
+    if request.args.get("v") == file.digest:  # during a roll-out a page of the next version asks this one for its files
         response.headers["Cache-Control"] = _FOR_GOOD
     response.make_conditional(request)
     return response

@@ -49,8 +49,12 @@ def test_a_static_file_that_a_browser_has_is_not_sent_again(browser: Browser, sc
     assert get(browser, script, {"If-None-Match": packed.headers["ETag"]}).status_code == 200
 
 
-def test_an_address_without_its_contents_in_it_is_asked_for_each_time(browser: Browser, script: str) -> None:
-    assert get(browser, script.partition("?")[0]).headers["Cache-Control"] == "no-cache"
+def test_an_address_that_does_not_name_these_contents_is_asked_for_each_time(browser: Browser, script: str) -> None:
+    bare = script.partition("?")[0]
+    for path in (bare, f"{bare}?v=0123456789"):  # that of another version, which runs beside this one for a while
+        answer = get(browser, path)
+        assert answer.status_code == 200
+        assert answer.headers["Cache-Control"] == "no-cache"
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "../app.py", "vendor", "%2e%2e/app.py"])
