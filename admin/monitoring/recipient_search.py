@@ -17,7 +17,6 @@ from shared.domain.masking import mask_text
 from shared.domain.requeue import REQUEUEABLE, FailureFilter
 from shared.domain.states import Channel
 from shared.ledger import failures, recipient_search
-from shared.ledger.db import Connection
 from shared.ledger.recipient_search import Key, Looked
 
 PAGE_SIZE = 50
@@ -43,8 +42,7 @@ def find_recipient() -> AnyResponse:
     except AddressError as error:
         why = str(error).removesuffix(", or set a default region")  # which a send has, and a search has not
         return _nobody(mask_text(f"This is no address that a message can go to: {why}"))
-    with services().reading.transaction() as connection:
-        found, looked = _first(connection, channel, address)
+    found, looked = _first(channel, address)
     if found is not None:
         return redirect(url_for("monitoring.recipient", delivery=delivery_id(*found)), code=HTTPStatus.SEE_OTHER)
     if looked.last is None:
@@ -60,20 +58,22 @@ def find_recipient() -> AnyResponse:
 def recipient(delivery: str) -> str:
     """All deliveries to the recipient of this one, the newest first."""
     this, before = _parse(delivery), request.args.get("before")
-    with services().reading.transaction() as connection:
+    transaction = services().reading.transaction
+    with transaction() as connection:
         known = failures.find(connection, *this)
         if known is None:
             detail = "There is no such delivery any more: look for the recipient by the address."
             raise ProblemError(HTTPStatus.NOT_FOUND, "not-found", detail)
-        channel = Channel(known.channel)
-        looked = recipient_search.look(
-            connection,
-            channel,
-            known.address,
-            most=PAGE_SIZE,
-            seconds=_LOOK_S,
-            before=_parse(before) if before else None,
-        )
+    channel = Channel(known.channel)
+    looked = recipient_search.look(
+        transaction,
+        channel,
+        known.address,
+        most=PAGE_SIZE,
+        seconds=_LOOK_S,
+        before=_parse(before) if before else None,
+    )
+    with transaction() as connection:
         found = recipient_search.select(connection, looked.keys)
         who = failures.address_hash(connection, channel, known.address)
         open_failures = failures.page(connection, _failures_of(who), discarded=False, before=None, limit=PAGE_SIZE)
@@ -93,13 +93,15 @@ def recipient(delivery: str) -> str:
     )
 
 
-def _first(connection: Connection, channel: Channel, address: str) -> tuple[Key | None, Looked]:
+def _first(channel: Channel, address: str) -> tuple[Key | None, Looked]:
     """One delivery to the address: a failure, which an index finds whatever its age, or the newest of all."""
-    asked = _failures_of(failures.address_hash(connection, channel, address))
-    for discarded in (False, True):
-        for line in failures.page(connection, asked, discarded=discarded, before=None, limit=1):
-            return (line.send_id, line.row_no), Looked([], 0, None, None)
-    looked = recipient_search.look(connection, channel, address, most=1, seconds=_FIND_S)
+    transaction = services().reading.transaction
+    with transaction() as connection:
+        asked = _failures_of(failures.address_hash(connection, channel, address))
+        for discarded in (False, True):
+            for line in failures.page(connection, asked, discarded=discarded, before=None, limit=1):
+                return (line.send_id, line.row_no), Looked([], 0, None, None)
+    looked = recipient_search.look(transaction, channel, address, most=1, seconds=_FIND_S)
     return (looked.keys[0] if looked.keys else None), looked
 
 

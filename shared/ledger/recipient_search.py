@@ -1,6 +1,8 @@
 """Everything that was sent to one address, the newest first: looked through, for as long as a person waits."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +20,9 @@ _FOUND = statement("select_found_deliveries")
 
 #: A delivery: its send's id and its row number.
 Key = tuple[UUID, int]
+
+#: Lends a connection inside one transaction.
+Transaction = Callable[[], AbstractContextManager[Connection]]
 
 #: Deliveries looked at in one statement: some 30 ms.
 CHUNK = 20_000
@@ -59,7 +64,7 @@ class Looked:
 
 
 def look(
-    connection: Connection,
+    transaction: Transaction,
     channel: Channel,
     address: str,
     *,
@@ -71,24 +76,13 @@ def look(
     """
     Look through the deliveries before one, the newest first, until `most` are found or the time is over.
 
-    Inside a transaction.
+    Each chunk is in a transaction of its own: several that look for seconds leave connections for others between.
     """
-    connection.execute(_BY_KEY)
     until = time.monotonic() + seconds
     keys: list[Key] = []
     count, since, last = 0, None, before or _BEFORE_ALL
     while True:
-        rows = connection.execute(
-            _LOOK,
-            {
-                "channel": channel.value,
-                "address": address,
-                "before_send": last[0],
-                "before_row": last[1],
-                "limit": chunk,
-            },
-            prepare=False,  # a plan for any limit would read and sort them all
-        ).fetchall()
+        rows = _chunk(transaction, channel, address, before=last, limit=chunk)
         keys += [(send_id, row_no) for send_id, row_no, is_it, *_ in rows if is_it]
         if len(keys) > most:
             return Looked(keys[:most], count, since, keys[most - 1])
@@ -101,9 +95,26 @@ def look(
             return Looked(keys, count, since, last)
 
 
+def _chunk(
+    transaction: Transaction, channel: Channel, address: str, *, before: Key, limit: int
+) -> list[tuple[Any, ...]]:
+    parameters = {
+        "channel": channel.value,
+        "address": address,
+        "before_send": before[0],
+        "before_row": before[1],
+        "limit": limit,
+    }
+    with transaction() as connection:
+        connection.execute(_BY_KEY)
+        # Not prepared: a plan for any limit would read and sort them all.
+        return connection.execute(_LOOK, parameters, prepare=False).fetchall()
+
+
 def select(connection: Connection, keys: list[Key]) -> list[Found]:
-    """The deliveries that a look found."""
+    """The deliveries that a look found; inside a transaction."""
     parameters = {"send_ids": [send_id for send_id, _ in keys], "row_nos": [row_no for _, row_no in keys]}
+    connection.execute(_BY_KEY)
     return [_found(row) for row in connection.execute(_FOUND, parameters, prepare=False)]
 
 

@@ -105,14 +105,16 @@ def test_a_look_ends_with_its_time_and_another_goes_on_from_there(ledger: Ledger
     with ledger.transaction() as connection:
         (accepted,) = connection.execute("SELECT created_at FROM send WHERE id = %s", [new.id]).fetchone() or ()
 
-        def look(before: recipient_search.Key | None, *, most: int, seconds: float) -> recipient_search.Looked:
-            return recipient_search.look(
-                connection, Channel.EMAIL, "jane@example.com", most=most, seconds=seconds, before=before, chunk=10
-            )
+    def look(before: recipient_search.Key | None, *, most: int, seconds: float) -> recipient_search.Looked:
+        return recipient_search.look(
+            ledger.transaction, Channel.EMAIL, "jane@example.com", most=most, seconds=seconds, before=before, chunk=10
+        )
 
-        first = look(None, most=5, seconds=0)
-        assert first == recipient_search.Looked([(new.id, 21)], 10, accepted, (new.id, 12))
-        rest = look(first.last, most=5, seconds=60)
-        assert (rest.keys, rest.count, rest.last) == ([(old.id, 1)], 32, None)
-        assert look(None, most=1, seconds=60).last == (new.id, 12)
-        assert look((old.id, 1), most=1, seconds=60) == recipient_search.Looked([], 0, None, None)
+    first = look(None, most=5, seconds=0)
+    assert first == recipient_search.Looked([(new.id, 21)], 10, accepted, (new.id, 12))
+    lent = ledger.pool.get_stats()["requests_num"]
+    rest = look(first.last, most=5, seconds=60)
+    assert (rest.keys, rest.count, rest.last) == ([(old.id, 1)], 32, None)
+    assert ledger.pool.get_stats()["requests_num"] - lent == 4, "a connection is lent for one chunk"
+    assert look(None, most=1, seconds=60).last == (new.id, 12)
+    assert look((old.id, 1), most=1, seconds=60) == recipient_search.Looked([], 0, None, None)
