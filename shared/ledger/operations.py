@@ -5,7 +5,7 @@ Planning freezes the set and opens a time to undo it; a worker then takes an ope
 time, in one transaction, so that a crash loses nothing and a stop leaves the rest as it was.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -70,7 +70,7 @@ class Operation:
     ended_at: datetime | None
     why: str | None
     emptied_at: datetime | None
-    read_at: datetime
+    read_at: datetime = field(compare=False)
 
     @property
     def left(self) -> int:
