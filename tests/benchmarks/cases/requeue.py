@@ -111,6 +111,7 @@ def _failed_send(ledger: Ledger, count: int) -> MadeSend:
             " CASE WHEN status <> 'sent' THEN %s END, now(), now() FROM delivery",
             [_SIGNATURE],
         )
+        connection.execute("UPDATE failure SET signature = %s", [_SIGNATURE])
         recount(connection, send.id)
         connection.execute("UPDATE send SET status = 'completed', completed_at = now(), settled_counts = '{}'")
     with ledger.autocommit() as connection:
