@@ -133,7 +133,8 @@ def edit(name: str, all_kinds: bool, unset: tuple[str, ...], tell_existing: bool
     """
     Change a channel: what is not named stays.
 
-    What came before is told by the filter as it was; findings that a wider one lets in count as known.
+    What came before is told by the filter as it was; findings that a wider one lets in count as known. A variable is
+    taken only where its option is given as -.
     """
     from shared.ledger import digest_setup
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from admin.cli.fault import CommandError
 from admin.cli.stores import read_settings
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from shared.domain.digest_channels import Setup
     from shared.ledger.digest_channels import Wishes
 
-#: What may be a secret, by option: each is read from a variable too, and typed in where it is given as -.
+#: What may be a secret, by option: each is read from a variable too, and typed in where it is given as -. A command
+#: that changes a channel reads a variable only where its option is -: one that was left set must not move a channel.
 SECRETS = {
     "url": "Address of the endpoint.",
     "token": "Token of ntfy (where it needs one) or Gotify.",
@@ -32,16 +34,33 @@ def read_given(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--from", "from_", metavar="SENDER", help="Sender of e-mail digests; default: the tenant's.")
     @functools.wraps(command)
     def read(to_file: IO[str] | None, from_: str | None, **given: Any) -> Any:
+        changes = click.get_current_context().command.name == "edit"
         for name in SECRETS:
-            if given[name] == "-":
-                given[name] = click.prompt(name.replace("_", " "), hide_input=True, err=True)
+            given[name] = _read_secret(name, given[name], changes=changes)
         given["to"] = [line.strip() for line in to_file if line.strip()] if to_file else None
         return command(**given, **{"from": from_})
 
     for name, words in reversed(SECRETS.items()):
-        variable = f"TIDINGS_CHANNEL_{name.upper()}"
+        variable = _variable(name)
         read = click.option(f"--{name.replace('_', '-')}", envvar=variable, help=f"{words} [{variable}]")(read)
     return read
+
+
+def _variable(name: str) -> str:
+    return f"TIDINGS_CHANNEL_{name.upper()}"
+
+
+def _read_secret(name: str, value: str | None, *, changes: bool) -> str | None:
+    context = click.get_current_context()
+    if value == "-":
+        asked = next(option for option in context.command.params if option.name == name)
+        kept = asked.value_from_envvar(context) if changes else None
+        return str(kept or click.prompt(name.replace("_", " "), hide_input=True, err=True))
+    if changes and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
+        option = f"--{name.replace('_', '-')} -"
+        click.echo(f"{_variable(name)} is set and was not used; `{option}` takes it.", err=True)
+        return None
+    return value
 
 
 def what_it_hears(command: Callable[..., Any]) -> Callable[..., Any]:

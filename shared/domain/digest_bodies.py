@@ -13,7 +13,9 @@ _WEBHOOK_BYTES = 20_000
 _NTFY_BYTES = 4_096
 #: Characters of one section and sections of a message. Source: Slack's Block Kit reference.
 _SLACK_SECTION, _SLACK_BLOCKS = 3_000, 50
-#: Characters of a line in chats and pushes: fifty of them stay below 28 kB of a Teams card.
+#: Bytes of a card. Source: Microsoft Teams, "limits and specifications" of incoming webhooks (28 KB).
+_TEAMS_BYTES = 28_000
+#: Characters of a line in chats and pushes: fifty of them fit a Teams card as long as most are ASCII.
 _LINE = 160
 
 _NTFY_PRIORITY = {
@@ -76,7 +78,16 @@ def slack_document(digest: Digest) -> bytes:
 
 def teams_document(digest: Digest) -> bytes:
     """The JSON of a Teams workflow: an adaptive card of runs of text, which are never read as markup."""
-    rows = [_run(f"{digest.channel}: {digest.title}", weight="Bolder"), *map(_run, _lines(digest))]
+    lines = _lines(digest)
+    document = _card(digest, lines)
+    if (over := len(document) - _TEAMS_BYTES) > 0:
+        share = (sum(len(line.encode()) for line in lines) - over) // len(lines)
+        document = _card(digest, _each_within(lines, share))
+    return document
+
+
+def _card(digest: Digest, lines: Sequence[str]) -> bytes:
+    rows = [_run(f"{digest.channel}: {digest.title}", weight="Bolder"), *map(_run, lines)]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -151,7 +162,11 @@ def _fit(digest: Digest, most_bytes: int) -> str:
     share = most_bytes // len(lines) - 1
     if sum(len(line.encode()) + 1 for line in lines) <= most_bytes:
         return "\n".join(lines)
-    return "\n".join(line if len(line.encode()) <= share else _cut(line, share) for line in lines)
+    return "\n".join(_each_within(lines, share))
+
+
+def _each_within(lines: Sequence[str], most_bytes: int) -> Sequence[str]:
+    return [line if len(line.encode()) <= most_bytes else _cut(line, most_bytes) for line in lines]
 
 
 def _cut(line: str, most_bytes: int) -> str:

@@ -30,6 +30,22 @@ def add(installation: Installation, server: ScriptedHttp, *more: str, name: str 
     return done.stdout.strip()
 
 
+def test_a_variable_that_was_left_set_does_not_move_a_channel(installation: Installation) -> None:
+    with scripted_http() as server:
+        for path in ("/hook", "/other"):
+            server.always(path, answer(200))
+        add(installation, server)
+        installation.work()
+        edit = ("digest", "channel", "edit", "ops")
+        done = installation.tidings(*edit, "--min-severity", "low", TIDINGS_CHANNEL_URL=f"{server.url}/other")
+        assert "TIDINGS_CHANNEL_URL is set and was not used; `--url -` takes it." in done.output
+        installation.tidings("digest", "channel", "test", "ops")
+        assert (len(server.posts("/hook")), len(server.posts("/other"))) == (1, 0)
+        assert installation.tidings(*edit, "--url", "-", TIDINGS_CHANNEL_URL=f"{server.url}/other").exit_code == 0
+        installation.tidings("digest", "channel", "test", "ops")
+        assert (len(server.posts("/hook")), len(server.posts("/other"))) == (1, 1)
+
+
 def test_a_channel_is_set_up_tried_used_and_removed(installation: Installation, ledger: Ledger) -> None:
     with scripted_http() as server:
         server.always("/hook", answer(200, {"ok": True}))
