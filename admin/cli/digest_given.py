@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from admin.cli.fault import CommandError
+from admin.cli.screen import say
 from admin.cli.stores import read_settings
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _read_secret(name: str, value: str | None, *, changes: bool) -> str | None:
         return str(kept or click.prompt(name.replace("_", " "), hide_input=True, err=True))
     if changes and context.get_parameter_source(name) is ParameterSource.ENVIRONMENT:
         option = f"--{name.replace('_', '-')} -"
-        click.echo(f"{_variable(name)} is set and was not used; `{option}` takes it.", err=True)
+        say(f"{_variable(name)} is set and was not used; `{option}` takes it.", err=True)
         return None
     return value
 
