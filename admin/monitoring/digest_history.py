@@ -45,13 +45,18 @@ add_page("digest_history", tab="Overview")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The filter as the address has it."""
+    """
+    The filter as the address has it; `of` is a notification, and what fits then is of its `finding`.
+
+    A finding's key may be an address, which no URL is to have.
+    """
 
     channel: str = ""
     kind: str = ""
     tenant: str = ""
     status: NotificationStatus | None = None
     batch: UUID | None = None
+    of: int | None = None
     finding: str = ""
 
     @property
@@ -68,7 +73,7 @@ class Asked:
         """The query string of this filter, with what is added."""
         given = {
             "channel": self.channel, "kind": self.kind, "tenant": self.tenant, "status": self.status,
-            "batch": self.batch, "finding": self.finding, **more,
+            "batch": self.batch, "of": self.of, **more,
         }  # fmt: skip
         return urlencode({name: value for name, value in given.items() if value})
 
@@ -171,18 +176,31 @@ def _cells(one: Told) -> tuple[Cell, ...]:
 
 
 def _asked() -> Asked:
-    know_only("channel", "kind", "tenant", "status", "finding", "batch", "before")
-    words = {name: _clean(request.args.get(name, "")) for name in ("channel", "kind", "tenant", "finding")}
+    know_only("channel", "kind", "tenant", "status", "of", "batch", "before")
+    words = {name: _clean(request.args.get(name, "")) for name in ("channel", "kind", "tenant")}
     status = request.args.get("status", "")
     if status and status not in list(NotificationStatus):
         raise wrong_filter("status", f"is one of {', '.join(NotificationStatus)}")
     batch = request.args.get("batch", "")
     try:
-        return Asked(
-            **words, status=NotificationStatus(status) if status else None, batch=UUID(batch) if batch else None
-        )
+        message = UUID(batch) if batch else None
     except ValueError:
         raise wrong_filter("batch", "is the id of a message") from None
+    of, finding = _of()
+    return Asked(**words, status=NotificationStatus(status) if status else None, batch=message, of=of, finding=finding)
+
+
+def _of() -> tuple[int | None, str]:
+    given = request.args.get("of", "")
+    if not given:
+        return None, ""
+    found = None
+    if _DIGITS.fullmatch(given) and int(given) < NEWEST:
+        with services().reading.transaction() as connection:
+            found = notifications.find(connection, int(given))
+    if found is None or not found.told.finding:
+        raise wrong_filter("of", "is the number of a notification that is kept and has a finding")
+    return int(given), found.told.finding
 
 
 def _clean(given: str) -> str:

@@ -125,6 +125,20 @@ def test_a_filter_that_says_nothing_is_told(browser: Browser, told: int, query: 
         assert said in text_of(answer)
 
 
+def test_a_findings_key_that_is_an_address_is_masked_and_in_no_url(browser: Browser, ledger: Ledger) -> None:
+    channel = make_channel(ledger, "https://example.com/hook")
+    put(ledger, "ada@example.com", "other")
+    tell(ledger, channel, Accepted(None))
+    item = re.search(r'href="([^"]+/history/[0-9]+)">about a', browser.get(HISTORY).text)
+    assert item is not None
+    link = re.search(r'href="([^"]+[?&;]of=[0-9]+)"', browser.get(item[1]).text)
+    assert link is not None
+    page = browser.get(link[1].replace("&amp;", "&")).text
+    assert len(re.findall(r'/history/[0-9]+"', page)) == 1
+    assert "ada@" not in browser.get(item[1]).text + page
+    assert browser.get(f"{HISTORY}?of=999999").status_code == 400
+
+
 def test_the_history_is_read_page_by_page_without_gaps(browser: Browser, told: int, ledger: Ledger) -> None:
     post(ledger, *(f"more {number}" for number in range(60)))
     with ledger.transaction() as connection:
