@@ -8,6 +8,7 @@ from werkzeug.test import TestResponse
 from admin.api.twilio_signature import sign
 from shared.domain.ids import delivery_key
 from shared.ledger.db import Ledger
+from shared.settings import Settings
 from tests.support.factories import MadeSend
 from tests.support.ledger_rows import put_rows
 
@@ -15,6 +16,12 @@ PUBLIC = "https://tidings.example.com"
 TOKEN = "t0ken-of-twilio"
 SECRET = "a-secret-of-event-grid"
 NUMBER = "+16045550101"
+
+
+def settings_for_reports(plain: Settings) -> Settings:
+    """Those with which both providers' reports are taken."""
+    more = {"public_url": PUBLIC, "twilio_auth_token": TOKEN, "acs_webhook_secret": SECRET}
+    return Settings(**{**plain.model_dump(exclude_unset=True), **more})
 
 
 def put_provider(ledger: Ledger, provider: str = "twilio") -> None:

@@ -11,12 +11,10 @@ from shared.ledger.db import Ledger
 from shared.settings import Settings
 from tests.integration.api.conftest import make_settings
 from tests.integration.api.provider_reports import (
-    PUBLIC,
-    SECRET,
-    TOKEN,
     called_back,
     put_provider,
     reported,
+    settings_for_reports,
 )
 from tests.support.books import assert_books_balance
 from tests.support.factories import MadeSend, make_send
@@ -25,9 +23,7 @@ from tests.support.ledger_rows import put_rows, scalar
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str) -> Settings:
-    plain = make_settings(database_url, redis_url)
-    more = {"public_url": PUBLIC, "twilio_auth_token": TOKEN, "acs_webhook_secret": SECRET}
-    return Settings(**{**plain.model_dump(exclude_unset=True), **more})
+    return settings_for_reports(make_settings(database_url, redis_url))
 
 
 @pytest.fixture

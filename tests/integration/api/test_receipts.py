@@ -26,6 +26,7 @@ from tests.integration.api.provider_reports import (
     put_provider,
     reported,
     sent,
+    settings_for_reports,
 )
 from tests.integration.ledger.hand import Hand, ended
 from tests.support.books import assert_books_balance
@@ -36,9 +37,7 @@ from tests.support.waiting import wait_until
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str) -> Settings:
-    plain = make_settings(database_url, redis_url)
-    more = {"public_url": PUBLIC, "twilio_auth_token": TOKEN, "acs_webhook_secret": SECRET}
-    return Settings(**{**plain.model_dump(exclude_unset=True), **more})
+    return settings_for_reports(make_settings(database_url, redis_url))
 
 
 @pytest.fixture
