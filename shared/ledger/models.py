@@ -331,7 +331,8 @@ class Failure(Base):
     One row per delivery that is failed, dead-lettered or unsure now; kept by a trigger on `delivery` (ADR-0011).
 
     `signature` is that of the attempt that settled it, `failed_at` when that was. `refused`: at acceptance, there is
-    nothing to send it to. `proving`: the machine still asks its provider. `discarded_*`: a person gave it up.
+    nothing to send it to. `proving`: the machine still asks its provider. `reported`: its provider said since that it
+    took it. `discarded_*`: a person gave it up.
     """
 
     __tablename__ = "failure"
@@ -350,6 +351,7 @@ class Failure(Base):
     proving: Mapped[bool]
     refused: Mapped[bool]
     address_hash: Mapped[bytes]
+    reported: Mapped[bool] = mapped_column(server_default=text("false"))
     discarded_at: Mapped[datetime | None]
     discarded_by: Mapped[str | None]
     discarded_operation: Mapped[UUID | None]
@@ -442,7 +444,7 @@ class Worker(Base):
 
 
 class Suppression(Base):
-    """An address a tenant must not be sent to on a channel."""
+    """An address a tenant must not be sent to on a channel; a trigger keeps its keyed hash, as that of a failure."""
 
     __tablename__ = "suppression"
     tenant_id: Mapped[int] = mapped_column(ForeignKey("tenant.id"), primary_key=True)
@@ -450,8 +452,12 @@ class Suppression(Base):
     address: Mapped[str] = mapped_column(primary_key=True)
     reason: Mapped[str]
     created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+    address_hash: Mapped[bytes]
 
-    __table_args__ = (CheckConstraint(_one_of("channel", Channel), name="channel"),)
+    __table_args__ = (
+        CheckConstraint(_one_of("channel", Channel), name="channel"),
+        Index("ix_suppression_address_hash", "tenant_id", "address_hash"),
+    )
 
 
 class ProviderState(Base):

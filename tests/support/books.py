@@ -92,7 +92,8 @@ _FAILURES_DIFFER = """
 SELECT coalesce(d.send_id, f.send_id) AS send_id, coalesce(d.row_no, f.row_no) AS row_no, d.status, f.status AS noted
 FROM (SELECT * FROM delivery WHERE status IN ('failed', 'dead_lettered', 'unsure')) AS d
 FULL JOIN failure f ON f.send_id = d.send_id AND f.row_no = d.row_no
-WHERE (d.status, d.epoch, d.prove_at IS NOT NULL) IS DISTINCT FROM (f.status, f.epoch, f.proving)
+WHERE (d.status, d.epoch, d.prove_at IS NOT NULL, coalesce(d.receipt_status NOT IN ('failed', 'undelivered'), false))
+      IS DISTINCT FROM (f.status, f.epoch, f.proving, f.reported)
 """
 
 _LAWS = {

@@ -3,11 +3,12 @@
 -- failures it took from; without it nothing is. Candidates are the open failures, or deliveries by id.
 -- What failed after `as_of`, and what retention is removing, is never in the set. Keys come in order: neighbours share
 -- pages.
--- Addresses are read only for tenants that suppress any, and other operations only where one is open.
+-- Deliveries are read only when they are named by id, and other operations only where one is open. What is judged is not
+-- kept in between: a preview reads the failures once, and writes no temporary file.
 -- What failed again: those of a later epoch than their first, and of what the newest requeue that left one of them did.
 WITH candidate AS (
     SELECT f.send_id, f.row_no, f.epoch, f.channel, f.status, f.failed_at, f.proving, f.refused, f.discarded_at,
-           f.signature, f.tenant_id, s.status AS send_status, s.valid_until, s.forgotten_at
+           f.reported, f.address_hash, f.signature, f.tenant_id, s.status AS send_status, s.valid_until, s.forgotten_at
     FROM failure f
     JOIN send s ON s.id = f.send_id
     WHERE NOT %(by_id)s::bool AND f.status = ANY (%(looked_at)s::text[])
@@ -23,7 +24,7 @@ WITH candidate AS (
     UNION ALL
     SELECT d.send_id, d.row_no, d.epoch, d.channel, d.status, coalesce(f.failed_at, d.settled_at),
            coalesce(f.proving, false), coalesce(f.refused, false), f.discarded_at,
-           f.signature, s.tenant_id, s.status, s.valid_until, s.forgotten_at
+           coalesce(f.reported, false), f.address_hash, f.signature, s.tenant_id, s.status, s.valid_until, s.forgotten_at
     FROM (
         SELECT DISTINCT i.send_id, i.row_no
         FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
@@ -33,7 +34,7 @@ WITH candidate AS (
     JOIN delivery d ON d.send_id = i.send_id AND d.row_no = i.row_no
     JOIN send s ON s.id = i.send_id
     LEFT JOIN failure f ON f.send_id = d.send_id AND f.row_no = d.row_no
-), judged AS (
+), judged AS NOT MATERIALIZED (
     SELECT c.send_id, c.row_no, c.epoch, c.channel, c.status, c.tenant_id, c.failed_at, c.signature,
            CASE
                WHEN c.forgotten_at IS NOT NULL THEN 'missing'
@@ -45,47 +46,42 @@ WITH candidate AS (
                WHEN c.status = 'unsure' AND NOT %(takes_unsure)s::bool THEN 'unsure'
                WHEN (SELECT count(*) > 0 FROM operation o
                      WHERE o.status IN ('scheduled', 'running') AND o.id IS DISTINCT FROM %(operation)s::uuid)
-                    AND EXISTS (SELECT 1 FROM operation o
-                            JOIN operation_item i ON i.operation_id = o.id AND i.send_id = c.send_id
-                                                  AND i.row_no = c.row_no AND i.result IS NULL
-                            WHERE o.status IN ('scheduled', 'running') AND o.id IS DISTINCT FROM %(operation)s::uuid)
+                    AND EXISTS (SELECT FROM operation o JOIN operation_item i ON i.operation_id = o.id
+                                WHERE o.status IN ('scheduled', 'running') AND o.id IS DISTINCT FROM %(operation)s::uuid
+                                  AND i.send_id = c.send_id AND i.row_no = c.row_no AND i.result IS NULL)
                     THEN 'taken'
                WHEN %(kind)s <> 'requeue' THEN NULL
                WHEN c.refused THEN 'refused'
                WHEN c.send_status = 'cancelled' THEN 'cancelled'
                WHEN c.valid_until <= now() THEN 'expired'
-               WHEN NOT %(takes_reported)s::bool AND (SELECT count(*) > 0 FROM (SELECT FROM receipt LIMIT 1) AS any_at_all)
-                    AND EXISTS (SELECT 1 FROM delivery d
-                                WHERE d.send_id = c.send_id AND d.row_no = c.row_no
-                                  AND d.receipt_status NOT IN ('failed', 'undelivered'))
-                    THEN 'reported'
-               WHEN c.tenant_id = ANY (coalesce((SELECT array_agg(t.id) FROM tenant t
-                    WHERE EXISTS (SELECT 1 FROM suppression p WHERE p.tenant_id = t.id)), '{}'))
-                    AND EXISTS (SELECT 1 FROM delivery d
-                                JOIN suppression p ON p.tenant_id = c.tenant_id AND p.channel = c.channel
-                                                   AND p.address = lower(d.address)
-                                WHERE d.send_id = c.send_id AND d.row_no = c.row_no)
+               WHEN c.reported AND NOT %(takes_reported)s::bool THEN 'reported'
+               WHEN EXISTS (SELECT FROM suppression p WHERE p.tenant_id = c.tenant_id AND p.address_hash = c.address_hash)
                     THEN 'suppressed'
            END AS left_out
     FROM candidate c
     WHERE (%(channel)s::text IS NULL OR c.channel = %(channel)s)
       AND (%(since)s::timestamptz IS NULL OR c.failed_at >= %(since)s)
       AND (%(tenant)s::text IS NULL OR c.tenant_id = (SELECT id FROM tenant WHERE name = %(tenant)s))
-), verdict AS MATERIALIZED (
-    SELECT send_id, row_no, epoch, channel, status, tenant_id, failed_at, signature,
-           CASE WHEN left_out IS NULL AND %(first)s::int IS NOT NULL
-                     AND row_number() OVER (PARTITION BY left_out IS NULL ORDER BY failed_at DESC, send_id, row_no)
-                         > %(first)s::int
-                THEN 'more' ELSE left_out END AS left_out
-    FROM judged
+), cut AS (
+    SELECT failed_at, send_id, row_no FROM judged
+    WHERE left_out IS NULL AND %(first)s::int IS NOT NULL
+    ORDER BY failed_at DESC, send_id, row_no OFFSET %(first)s::int LIMIT 1
+), verdict AS NOT MATERIALIZED (
+    SELECT j.send_id, j.row_no, j.epoch, j.channel, j.status, j.tenant_id, j.failed_at, j.signature,
+           CASE WHEN j.left_out IS NULL AND %(first)s::int IS NOT NULL
+                     AND EXISTS (SELECT FROM cut WHERE j.failed_at < cut.failed_at
+                                 OR (j.failed_at = cut.failed_at AND (j.send_id, j.row_no) >= (cut.send_id, cut.row_no)))
+                THEN 'more' ELSE j.left_out END AS left_out
+    FROM judged j
 ), part AS MATERIALIZED (
-    SELECT tenant_id, channel, status, left_out, send_id, count(*) AS count, min(failed_at) AS oldest,
-           count(*) FILTER (WHERE failed_at > %(as_of)s::timestamptz - interval '1 hour') AS in_hour,
-           count(*) FILTER (WHERE failed_at > %(as_of)s::timestamptz - interval '24 hours') AS in_day
-    FROM verdict GROUP BY 1, 2, 3, 4, 5
+    SELECT tenant_id, channel, status, left_out, send_id, signature, count(*) AS count, min(failed_at) AS oldest,
+           count(*) FILTER (WHERE failed_at > (SELECT %(as_of)s::timestamptz - interval '1 hour')) AS in_hour,
+           count(*) FILTER (WHERE failed_at > (SELECT %(as_of)s::timestamptz - interval '24 hours')) AS in_day,
+           count(*) FILTER (WHERE epoch > 0 AND %(kind)s = 'requeue' AND %(operation)s::uuid IS NULL) AS again
+    FROM verdict GROUP BY 1, 2, 3, 4, 5, 6
 ), again AS MATERIALIZED (
     SELECT send_id, row_no, epoch, failed_at FROM verdict
-    WHERE left_out IS NULL AND epoch > 0 AND %(kind)s = 'requeue' AND %(operation)s::uuid IS NULL
+    WHERE left_out IS NULL AND epoch > 0 AND (SELECT sum(again) > 0 FROM part WHERE left_out IS NULL)
 ), before AS MATERIALIZED (
     SELECT o.id, o.operator, o.created_at, o.done
     FROM (SELECT * FROM again ORDER BY failed_at DESC, send_id, row_no LIMIT 1) AS a
@@ -106,12 +102,12 @@ WITH candidate AS (
 ), told AS (
     INSERT INTO failure_operation (signature, operation_id)
     SELECT DISTINCT signature, %(operation)s::uuid
-    FROM verdict
+    FROM part
     WHERE left_out IS NULL AND %(operation)s::uuid IS NOT NULL
 )
 SELECT t.name, v.channel, v.status, v.left_out, v.count, v.oldest, v.in_hour, v.in_day,
        (SELECT count(DISTINCT send_id)::int FROM part WHERE left_out IS NULL),
-       (SELECT count(*)::int FROM again),
+       (SELECT coalesce(sum(again), 0)::int FROM part WHERE left_out IS NULL),
        (SELECT jsonb_build_object('id', b.id, 'operator', b.operator, 'at', b.created_at, 'done', b.done, 'again', (
             SELECT count(*) FROM again a
             JOIN operation_item i ON i.operation_id = b.id AND i.send_id = a.send_id AND i.row_no = a.row_no

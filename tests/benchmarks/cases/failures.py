@@ -22,6 +22,8 @@ from tests.support.failing import make_failures
 from tests.support.servers import temporary_database
 
 _SENDS, _CAUSES, _TENANTS = 50, 20, 5
+#: Addresses that each tenant suppresses, none of them one of these; and every which row was reported as not delivered.
+_SUPPRESSED, _REPORTED_EVERY = 5_000, 20
 _LOOKS = 9
 
 
@@ -64,6 +66,20 @@ def _run(ledger: Ledger, url: str, count: int) -> Line:
             tenant=f"tenant {number % _TENANTS}",
         )
     with ledger.autocommit() as connection:
+        connection.execute(
+            "INSERT INTO suppression (tenant_id, channel, address, reason)"
+            " SELECT id, 'email', 'nobody' || number || '@example.com', 'bounced'"
+            " FROM tenant, generate_series(1, %s) AS number",
+            [_SUPPRESSED],
+        )
+        connection.execute(
+            "UPDATE delivery SET receipt_status = 'undelivered' WHERE row_no %% %s = 0",
+            [_REPORTED_EVERY],
+        )
+        connection.execute(
+            "INSERT INTO receipt (send_id, row_no, epoch, provider, status)"
+            " SELECT send_id, row_no, epoch, 'ches', receipt_status FROM delivery WHERE receipt_status IS NOT NULL"
+        )
         connection.execute("VACUUM ANALYZE")
     app = create_app(
         load(database_url=url, redis_url="redis://127.0.0.1:1/0", secret_key=SECRET_KEY, environment="Benchmark")

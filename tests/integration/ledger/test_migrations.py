@@ -12,10 +12,14 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
-from shared.ledger.db import sqlalchemy_url
+from shared.domain.requeue import FailureFilter, LeftOut
+from shared.ledger import requeue
+from shared.ledger.db import Ledger, sqlalchemy_url
 from shared.ledger.migrate import alembic_config, upgrade
 from shared.ledger.models import Base
+from tests.support.books import assert_books_balance
 from tests.support.factories import make_tenant
+from tests.support.failing import make_failures
 from tests.support.processes import CHECKOUT
 
 _UPGRADE = "import sys; from shared.ledger.migrate import upgrade; upgrade(sys.argv[1])"
@@ -104,6 +108,33 @@ def test_a_pause_from_before_is_told_apart_into_who_and_why(empty_database_url: 
     with psycopg.connect(empty_database_url) as connection:
         rows = {row[0]: row[1:] for row in connection.execute("SELECT id, paused_by, pause_reason FROM send")}
     assert rows == {send_id: ("Kim: Wu", "wrong list"), other_id: (None, "Kim: typed by the tenant")}
+
+
+def test_failures_from_before_learn_what_was_reported_and_suppressed(empty_database_url: str) -> None:
+    command.upgrade(alembic_config(empty_database_url), "0025_pre_undecided_dead_letters")
+    ledger = Ledger(empty_database_url, size=1, name="test")
+    ledger.open()
+    try:
+        made = make_failures(ledger, count=4, addresses=[f"person{number}@example.com" for number in range(4)])
+        with ledger.autocommit() as connection:
+            for row_no, receipt in ((1, "delivered"), (2, "undelivered")):
+                connection.execute("UPDATE delivery SET receipt_status = %s WHERE row_no = %s", [receipt, row_no])
+            connection.execute(
+                "INSERT INTO suppression SELECT id, 'email', 'person2@example.com', 'bounce' FROM tenant"
+            )
+        upgrade(empty_database_url)
+        with ledger.autocommit() as connection:
+            seen = requeue.judge(connection, FailureFilter(send_id=made.id), accepts_duplicates=False)
+            added = (
+                "INSERT INTO suppression (tenant_id, channel, address, reason) SELECT id, 'email', %s, 'b' FROM tenant"
+            )
+            connection.execute(added, ["person3@example.com"])  # as the release before still writes it
+            later = requeue.judge(connection, FailureFilter(send_id=made.id), accepts_duplicates=False)
+        assert_books_balance(ledger)
+    finally:
+        ledger.close()
+    assert (seen.total, seen.left_out) == (2, {LeftOut.REPORTED: 1, LeftOut.SUPPRESSED: 1})
+    assert (later.total, later.left_out) == (1, {LeftOut.REPORTED: 1, LeftOut.SUPPRESSED: 2})
 
 
 def test_indexes_of_notifications_are_built_beside_readers_and_a_run_that_was_broken_off_runs_again(

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from shared.domain.digests import NotificationStatus
+from shared.domain.requeue import FailureFilter, LeftOut
 from shared.domain.states import Channel, DeliveryStatus, Lane, SendStatus
 from shared.ledger import (
     batches,
@@ -22,6 +23,7 @@ from shared.ledger import (
     notifications,
     proofs,
     recipient_search,
+    requeue,
     retention,
     send_page,
 )
@@ -30,6 +32,7 @@ from shared.ledger.db import Connection, Ledger
 from tests.integration.ledger.hand import Hand, ended, proved
 from tests.support.digests import make_channel
 from tests.support.factories import MadeSend, make_send
+from tests.support.failing import make_failures
 
 ROWS = 100_000
 #: pages; a window of 100 rows touches some 400, the send has 3,000 of rows alone
@@ -285,3 +288,20 @@ def test_channels_are_shown_without_reading_the_dead_letters_that_were_discarded
             (shown,) = digest_channels.every(connection)
     assert shown.dead_lettered == 3
     assert touched[0] < 50
+
+
+def test_a_preview_of_failures_reads_no_deliveries_whatever_was_reported_and_is_suppressed(ledger: Ledger) -> None:
+    make_failures(ledger, count=500)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET receipt_status = 'delivered' WHERE row_no % 10 = 0")
+        connection.execute(
+            "INSERT INTO suppression (tenant_id, channel, address, reason)"
+            " SELECT id, 'email', 'person' || number || '@example.com', 'bounce'"
+            " FROM tenant, generate_series(0, 999, 7) AS number"
+        )
+        connection.execute("ANALYZE")
+    found: list[int] = []
+    with ledger.transaction() as connection, pages(connection, found):
+        seen = requeue.judge(connection, FailureFilter(), accepts_duplicates=False)
+    assert (seen.total, seen.left_out) == (385, {LeftOut.REPORTED: 50, LeftOut.SUPPRESSED: 65})
+    assert found == [0]

@@ -22,9 +22,16 @@ pytestmark = pytest.mark.usefixtures("balanced")
 EVERY = frozenset({DeliveryStatus.FAILED, DeliveryStatus.DEAD_LETTERED, DeliveryStatus.UNSURE})
 
 
-def failed(ledger: Ledger, status: str = "dead_lettered", *, count: int = 1, send: str = "completed") -> MadeSend:
+def failed(
+    ledger: Ledger,
+    status: str = "dead_lettered",
+    *,
+    count: int = 1,
+    addresses: list[str] | None = None,
+    send: str = "completed",
+) -> MadeSend:
     """A send all of whose rows have settled as this."""
-    made = make_send(ledger, count=count, status=SendStatus.SENDING)
+    made = make_send(ledger, count=count, addresses=addresses, status=SendStatus.SENDING)
     put_rows(ledger, made.id, range(1, count + 1), status, attempts=1)
     with ledger.autocommit() as connection:
         connection.execute("UPDATE delivery SET first_attempt_at = now() WHERE send_id = %s", [made.id])
@@ -181,14 +188,13 @@ def test_what_is_being_proved_again_by_the_time_of_its_chunk_is_skipped(ledger: 
 def test_what_cannot_be_sent_is_left_out_and_said(ledger: Ledger) -> None:
     cancelled = failed(ledger, send="cancelled")
     expired = failed(ledger)
-    suppressed = failed(ledger)
+    failed(ledger, addresses=["Gone@example.com"])
     refused = failed(ledger, "failed", send="pending")
     good = failed(ledger)
     with ledger.autocommit() as connection:
         connection.execute("UPDATE send SET valid_until = now() - interval '1 second' WHERE id = %s", [expired.id])
-        connection.execute("UPDATE delivery SET address = 'Gone@example.com' WHERE send_id = %s", [suppressed.id])
         connection.execute(
-            "INSERT INTO suppression SELECT tenant_id, 'email', 'gone@example.com', 'r' FROM send LIMIT 1"
+            "INSERT INTO suppression SELECT s.tenant_id, 'email', 'gone@example.com', 'r' FROM send s LIMIT 1"
         )
         connection.execute("UPDATE failure SET refused = true WHERE send_id = %s", [refused.id])
     seen = preview(ledger, FailureFilter())
