@@ -69,8 +69,8 @@ def servers() -> Iterator[Servers]:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="tidings-bench-") as folder,
-            postgres_server(None, tether, options={}) as postgres_url,
-            redis_server(None, tether) as redis_url,
+            postgres_server(None, tether, durable=True) as postgres_url,
+            redis_server(None, tether, durable=True) as redis_url,
         ):
             yield Servers(tether, Path(folder), postgres_url, redis_url)
     finally:

@@ -1,15 +1,13 @@
 """What happens in the middle: cancel, pause, drain, a lost lease, a store that goes away. Nobody is sent to twice."""
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from contextlib import ExitStack
 
 import psycopg
 import pytest
 
-from admin.local.place import make_private, server_account
+from admin.local.place import server_account
 from admin.local.postgres import Postgres
 from admin.local.tether import Tether
 from shared.domain.outcome import Outcome, Permanent, Scope
@@ -28,6 +26,7 @@ from tests.support.factories import counts, make_send, send_status
 from tests.support.ledger_rows import attempts, delivery, one, scalar
 from tests.support.scripted_http import HANG, Pause, Received, ScriptedHttp, Step
 from tests.support.scripted_smtp import scripted_smtp
+from tests.support.servers import server_folder
 from tests.support.waiting import wait_until
 from workers.providers.protocol import Message
 
@@ -291,11 +290,13 @@ def test_postgres_sessions_cut_in_mid_window_cost_no_outcome_and_no_second_call(
 
 
 def test_a_postgres_that_is_restarted_in_mid_window_costs_no_outcome_and_no_second_call(
-    tether: Tether, redis_url: str, provider: ScriptedHttp, server_folder: Path
+    tether: Tether, redis_url: str, provider: ScriptedHttp
 ) -> None:
-    server = Postgres(server_folder, tether=tether, account=server_account(), options={"fsync": "off"})
-    url = server.start()
-    try:
+    with ExitStack() as stack:
+        folder = stack.enter_context(server_folder())
+        server = Postgres(folder, tether=tether, account=server_account(), options={"fsync": "off"})
+        stack.callback(server.stop)
+        url = server.start()
         upgrade(url)
 
         def restart() -> None:
@@ -304,6 +305,7 @@ def test_a_postgres_that_is_restarted_in_mid_window_costs_no_outcome_and_no_seco
 
         own = Ledger(url, size=4, name="tests")
         own.open()
+        stack.callback(own.close)
         with InProcess(make_settings(url, redis_url, **ches_settings(provider))) as worker:
             send = make_send(own, count=40, status=SENDING)
             serve(provider, otherwise=at_the_nth_call(12, restart))
@@ -311,17 +313,6 @@ def test_a_postgres_that_is_restarted_in_mid_window_costs_no_outcome_and_no_seco
             assert counts(own, send.id) == {"sent": 40}
             assert set(calls(provider).values()) == {1}
             assert_books_balance(own)
-        own.close()
-    finally:
-        server.stop()
-
-
-@pytest.fixture
-def server_folder() -> Iterator[Path]:
-    """A folder that the server's account can reach."""
-    asked = Path(tempfile.mkdtemp(prefix="tidings-test-"))
-    yield make_private(asked, server_account())
-    shutil.rmtree(asked)
 
 
 def test_a_chain_whose_redis_goes_away_goes_on_from_the_ledger_past_its_time(

@@ -110,7 +110,7 @@ class Stores:
 def stores(tether: Tether) -> Iterator[Stores]:
     """Start both servers with their ordinary durability (fsync, full pages, append-only file)."""
     account = server_account()
-    with server_folder() as folder:
+    with server_folder(durable=True) as folder:
         postgres = Postgres(folder, tether=tether, account=account, options=_POSTGRES_OPTIONS)
         valkey = Valkey(folder, tether=tether, account=account)
         try:
