@@ -27,8 +27,8 @@ from admin.local.valkey import Valkey
 POSTGRES_OPTIONS = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off", "max_wal_size": "256MB"}
 
 _MEMORY = Path("/dev/shm")
-#: bytes; a run was seen to use ROOM
-_ROOM = 4 << 30
+#: bytes; those of the store tests were seen to use 250 MB
+_ROOM = 2 << 30
 
 
 @contextmanager
