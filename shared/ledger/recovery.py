@@ -105,7 +105,7 @@ class Pass:
 def stuck_sends(connection: Connection, *, pending_s: float, stale_s: float, page: int) -> Iterator[StuckSend]:
     """Sends nobody took further for so many seconds; a tenant's turn comes again once all others had theirs."""
 
-    def find(seen: Mapping[str, list[Any]]) -> list[StuckSend]:
+    def find(seen: Mapping[str, Jsonb]) -> list[StuckSend]:
         parameters = {"pending_s": pending_s, "stale_s": stale_s, "limit": page, **seen}
         return [StuckSend(tenant, id_, kind) for kind, tenant, id_ in connection.execute(_STUCK_SENDS, parameters)]
 
@@ -115,7 +115,7 @@ def stuck_sends(connection: Connection, *, pending_s: float, stale_s: float, pag
 def stuck_batches(connection: Connection, *, stale_s: float, page: int) -> Iterator[StuckBatch]:
     """Batches held by the dead, or by a living process that recorded nothing for `stale_s` seconds; in turns."""
 
-    def find(seen: Mapping[str, list[Any]]) -> list[StuckBatch]:
+    def find(seen: Mapping[str, Jsonb]) -> list[StuckBatch]:
         rows = connection.execute(_STUCK_BATCHES, {"stale_s": stale_s, "limit": page, **seen})
         return [_batch(row) for row in rows]
 
@@ -125,7 +125,7 @@ def stuck_batches(connection: Connection, *, stale_s: float, page: int) -> Itera
 def spent_batches(connection: Connection, *, most: int, page: int) -> Iterator[StuckBatch]:
     """Free batches recovered more than `most` times in a row without progress, that still owe something; in turns."""
 
-    def find(seen: Mapping[str, list[Any]]) -> list[StuckBatch]:
+    def find(seen: Mapping[str, Jsonb]) -> list[StuckBatch]:
         rows = connection.execute(_SPENT, {"most": most, "limit": page, **seen})
         return [_batch(row) for row in rows]
 
@@ -137,7 +137,7 @@ def waited_out_batches(
 ) -> Iterator[StuckBatch]:
     """Free batches of one channel and mode that owe something in an outage for `wait_s` seconds; in turns."""
 
-    def find(seen: Mapping[str, list[Any]]) -> list[StuckBatch]:
+    def find(seen: Mapping[str, Jsonb]) -> list[StuckBatch]:
         way = {"channel": channel.value, "mode": mode.value}
         parameters = {**way, "outage_since": outage.since, "wait_s": wait_s, "limit": page, **seen}
         return [_batch(row) for row in connection.execute(_WAITED_OUT, parameters)]
@@ -254,7 +254,7 @@ def _batch(row: tuple[Any, ...]) -> StuckBatch:
     return StuckBatch(tenant_id, send_id, batch_no, Channel(channel), Lane(lane), *held)
 
 
-def _in_turns(find: Callable[[Mapping[str, list[Any]]], list[T]], *, page: int) -> Iterator[T]:
+def _in_turns(find: Callable[[Mapping[str, Jsonb]], list[T]], *, page: int) -> Iterator[T]:
     """
     Go through a finder's pages, each behind the last thing seen of every tenant.
 
@@ -264,9 +264,8 @@ def _in_turns(find: Callable[[Mapping[str, list[Any]]], list[T]], *, page: int) 
     while True:
         found = find(
             {
-                "tenants": list(seen),
-                "sends": [stuck.send_id for stuck in seen.values()],
-                "batches": [getattr(stuck, "batch_no", 0) for stuck in seen.values()],
+                "sends": Jsonb({str(tenant): str(stuck.send_id) for tenant, stuck in seen.items()}),
+                "batches": Jsonb({str(tenant): getattr(stuck, "batch_no", 0) for tenant, stuck in seen.items()}),
             }
         )
         yield from found

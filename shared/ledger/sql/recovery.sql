@@ -1,5 +1,6 @@
 -- What the reconciler finds and does. Finders are level-triggered ("older than", never a window) and give pages in
--- which tenants take turns, each behind the last one seen of it; every change has its own guard.
+-- which tenants take turns, each behind the last one seen of it; every change has its own guard. What was seen is an object
+-- by tenant and no relation: without hash joins each row found would be compared with every tenant.
 
 -- name: find_stuck_sends
 -- Reconciler: sends that nobody took further. `pending`: its message was never enqueued, or is lost. `ingestion`:
@@ -8,14 +9,12 @@ WITH stuck AS (
     SELECT s.id, s.tenant_id,
            CASE s.status WHEN 'pending' THEN 'pending' WHEN 'queued' THEN 'ingestion' ELSE 'scheduled' END AS kind
     FROM send s
-    LEFT JOIN unnest(%(tenants)s::bigint[], %(sends)s::uuid[]) AS seen (tenant_id, send_id)
-        ON seen.tenant_id = s.tenant_id
     WHERE s.status IN ('pending', 'queued', 'scheduled')
       AND CASE s.status
           WHEN 'pending' THEN s.created_at < now() - %(pending_s)s * interval '1 second'
           WHEN 'queued' THEN greatest(s.queued_at, s.resumed_at) < now() - %(stale_s)s * interval '1 second'
           ELSE s.send_at < now() - %(stale_s)s * interval '1 second' END
-      AND (seen.send_id IS NULL OR s.id > seen.send_id)
+      AND s.id > coalesce((%(sends)s::jsonb ->> s.tenant_id::text)::uuid, '00000000-0000-0000-0000-000000000000')
 ), turns AS (
     SELECT kind, id, tenant_id, row_number() OVER (PARTITION BY tenant_id ORDER BY id) AS turn FROM stuck
 )
@@ -34,11 +33,11 @@ WITH stuck AS (
     FROM batch b
     JOIN send s ON s.id = b.send_id
     LEFT JOIN worker w ON w.id = b.holder AND w.lease_until > now()
-    LEFT JOIN unnest(%(tenants)s::bigint[], %(sends)s::uuid[], %(batches)s::int[]) AS seen (tenant_id, send_id, batch_no)
-        ON seen.tenant_id = s.tenant_id
     WHERE b.holder IS NOT NULL
       AND (w.id IS NULL OR greatest(b.leased_at, b.progress_at) < now() - %(stale_s)s * interval '1 second')
-      AND (seen.send_id IS NULL OR (b.send_id, b.batch_no) > (seen.send_id, seen.batch_no))
+      AND (b.send_id, b.batch_no) > (coalesce((%(sends)s::jsonb ->> s.tenant_id::text)::uuid,
+                                              '00000000-0000-0000-0000-000000000000'),
+                                     coalesce((%(batches)s::jsonb ->> s.tenant_id::text)::int, 0))
 ), turns AS (
     SELECT *, row_number() OVER (PARTITION BY tenant_id ORDER BY send_id, batch_no) AS turn FROM stuck
 )
@@ -86,11 +85,11 @@ WITH spent AS (
     SELECT b.send_id, b.batch_no, b.channel, s.tenant_id, s.lane
     FROM batch b
     JOIN send s ON s.id = b.send_id
-    LEFT JOIN unnest(%(tenants)s::bigint[], %(sends)s::uuid[], %(batches)s::int[]) AS seen (tenant_id, send_id, batch_no)
-        ON seen.tenant_id = s.tenant_id
     WHERE b.settled_at IS NULL AND b.recovery_count > 0 AND b.recovery_count > %(most)s
       AND b.holder IS NULL AND b.owed + b.retrying > 0
-      AND (seen.send_id IS NULL OR (b.send_id, b.batch_no) > (seen.send_id, seen.batch_no))
+      AND (b.send_id, b.batch_no) > (coalesce((%(sends)s::jsonb ->> s.tenant_id::text)::uuid,
+                                              '00000000-0000-0000-0000-000000000000'),
+                                     coalesce((%(batches)s::jsonb ->> s.tenant_id::text)::int, 0))
 ), turns AS (
     SELECT *, row_number() OVER (PARTITION BY tenant_id ORDER BY send_id, batch_no) AS turn FROM spent
 )
@@ -104,13 +103,13 @@ WITH waiting AS (
     SELECT b.send_id, b.batch_no, b.channel, s.tenant_id, s.lane
     FROM send s
     JOIN batch b ON b.send_id = s.id
-    LEFT JOIN unnest(%(tenants)s::bigint[], %(sends)s::uuid[], %(batches)s::int[]) AS seen (tenant_id, send_id, batch_no)
-        ON seen.tenant_id = s.tenant_id
     WHERE s.status = 'sending' AND s.mode = %(mode)s
       AND greatest(s.created_at, s.send_at, s.resumed_at, %(outage_since)s::timestamptz)
           < now() - %(wait_s)s * interval '1 second'
       AND b.channel = %(channel)s AND b.settled_at IS NULL AND b.holder IS NULL AND b.owed + b.retrying > 0
-      AND (seen.send_id IS NULL OR (b.send_id, b.batch_no) > (seen.send_id, seen.batch_no))
+      AND (b.send_id, b.batch_no) > (coalesce((%(sends)s::jsonb ->> s.tenant_id::text)::uuid,
+                                              '00000000-0000-0000-0000-000000000000'),
+                                     coalesce((%(batches)s::jsonb ->> s.tenant_id::text)::int, 0))
 ), turns AS (
     SELECT *, row_number() OVER (PARTITION BY tenant_id ORDER BY send_id, batch_no) AS turn FROM waiting
 )
