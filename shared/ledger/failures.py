@@ -23,6 +23,9 @@ _HISTORY = statement("select_history")
 _WRITE_NOTE = statement("write_failure_note")
 _DELETE_NOTE = statement("delete_failure_note")
 
+#: Failures since a requeue that are looked at to count those that failed again: of one cause, and of all that are asked
+#: for together.
+_MOST_AGAIN, _MOST_LOOKS = 1_000, 10_000
 #: The title of a cause that nothing is known of.
 UNKNOWN = "unknown"
 
@@ -132,7 +135,8 @@ def groups(connection: Connection, asked: FailureFilter, *, by: str, limit: int)
 
 def causes(connection: Connection, signatures: Sequence[str]) -> dict[str, Cause]:
     """What is known of causes, by signature; titles and notes are masked."""
-    rows = connection.execute(_CAUSES, {"signatures": list(signatures)}, prepare=False)
+    most = min(_MOST_AGAIN, _MOST_LOOKS // max(len(signatures), 1))
+    rows = connection.execute(_CAUSES, {"signatures": list(signatures), "most": most}, prepare=False)
     return {row[0]: Cause(row[0], mask_text(row[1]), *row[2:]) for row in rows}
 
 

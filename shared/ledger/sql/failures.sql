@@ -92,8 +92,8 @@ ORDER BY w.count DESC, w.key
 
 -- name: describe_causes
 -- What is known of causes: title, word, first seen, note, newest requeue, and how many of that failed for it again: of
--- the first thousand failures since, whatever else came in. A cause that no attempt has named is told by the words of
--- its newest delivery.
+-- the first failures since, so many of each cause, open or not, which the index alone tells, whatever else came in. A
+-- cause that no attempt has named is told by the words of its newest delivery.
 SELECT k.signature, coalesce(g.title, left(newest.last_error, 120), 'unknown'),
        coalesce(g.outcome, newest.outcome, CASE WHEN newest.refused THEN 'refused' END), coalesce(g.channel, newest.channel),
        coalesce(g.provider, newest.provider), g.first_seen_at, n.text, n.author, n.at,
@@ -108,16 +108,18 @@ LEFT JOIN LATERAL (
     ORDER BY o.created_at DESC LIMIT 1
 ) AS o ON true
 LEFT JOIN LATERAL (
-    SELECT count(i.found)::int AS count, count(*) = 1000 AS more
+    SELECT count(i.found)::int AS count, count(*) = %(most)s AS more
     FROM (
-        SELECT f.send_id, f.row_no, f.epoch FROM failure f
-        WHERE f.signature = k.signature AND f.failed_at >= o.created_at AND f.discarded_at IS NULL AND NOT f.proving
-        ORDER BY f.failed_at LIMIT 1000
-    ) AS f
+        SELECT f.send_id, f.row_no FROM failure f
+        WHERE f.signature = k.signature AND f.failed_at >= o.created_at
+        ORDER BY f.failed_at LIMIT %(most)s
+    ) AS since
     LEFT JOIN LATERAL (
-        SELECT 1 AS found FROM operation_item
-        WHERE operation_id = o.id AND operation_item.send_id = f.send_id AND operation_item.row_no = f.row_no
-          AND operation_item.epoch = f.epoch - 1 AND result = 'done'
+        SELECT 1 AS found
+        FROM failure f
+        JOIN operation_item i ON i.operation_id = o.id AND i.send_id = f.send_id AND i.row_no = f.row_no
+        WHERE f.send_id = since.send_id AND f.row_no = since.row_no AND f.discarded_at IS NULL AND NOT f.proving
+          AND i.epoch = f.epoch - 1 AND i.result = 'done'
         OFFSET 0
     ) AS i ON true
 ) AS again ON o.id IS NOT NULL

@@ -3,7 +3,8 @@
 -- name: select_open_work
 -- Pages, once per snapshot: what is owed by channel and lane, and the sends that owe most, those that may go first.
 -- A send's page: of that send alone (`only`).
--- Batches are summed by send before anything is joined: forty thousand of one send are one row of the join.
+-- Batches are summed by send before anything is joined: forty thousand of one send are one row of the join. The sends
+-- are ordered by two columns before those that are told are made into objects: ten thousand single sends may be open.
 -- A free batch that is due counts whole, though some of its rows may wait for a later time: it does not tell.
 WITH open AS MATERIALIZED (
     SELECT send_id, channel,
@@ -46,6 +47,8 @@ WITH open AS MATERIALIZED (
     FROM work
     GROUP BY mode, channel, lane
 ), sends AS (
+    SELECT send_id, place, sum(owed) AS owed FROM work WHERE place <> 'stopping' GROUP BY send_id, place
+), first AS (
     SELECT send_id, tenant_id, name, mode, lane, status, place, accepted, send_at, created_at, started_at, pause_reason,
            paused_by,
            sum(owed) AS owed,
@@ -53,13 +56,12 @@ WITH open AS MATERIALIZED (
                'owed', owed, 'due', due, 'later', later, 'in_hand', in_hand, 'proving', proving, 'due_for', due_for,
                'next_at', next_at, 'last_at', last_at, 'held', held, 'progress_at', progress_at)) AS channels
     FROM work
-    WHERE place <> 'stopping'
+    WHERE send_id = ANY (ARRAY(
+        SELECT send_id FROM sends
+        ORDER BY array_position('{going,paused,scheduled}', place), owed DESC, send_id
+        LIMIT %(most)s))
     GROUP BY send_id, tenant_id, name, mode, lane, status, place, accepted, send_at, created_at, started_at, pause_reason,
              paused_by
-), first AS (
-    SELECT * FROM sends
-    ORDER BY array_position('{going,paused,scheduled}', place), owed DESC, send_id
-    LIMIT %(most)s
 )
 SELECT (SELECT coalesce(jsonb_agg(to_jsonb(l)), '[]') FROM lanes l),
        (SELECT coalesce(jsonb_agg(to_jsonb(f) || jsonb_build_object(

@@ -74,7 +74,9 @@ WITH candidate AS (
                 THEN 'more' ELSE j.left_out END AS left_out
     FROM judged j
 ), part AS MATERIALIZED (
-    SELECT tenant_id, channel, status, left_out, send_id, signature, count(*) AS count, min(failed_at) AS oldest,
+    SELECT tenant_id, channel, status, left_out, send_id,
+           CASE WHEN %(operation)s::uuid IS NOT NULL THEN signature END AS signature,
+           count(*) AS count, min(failed_at) AS oldest,
            count(*) FILTER (WHERE failed_at > (SELECT %(as_of)s::timestamptz - interval '1 hour')) AS in_hour,
            count(*) FILTER (WHERE failed_at > (SELECT %(as_of)s::timestamptz - interval '24 hours')) AS in_day,
            count(*) FILTER (WHERE epoch > 0 AND %(kind)s = 'requeue' AND %(operation)s::uuid IS NULL) AS again
