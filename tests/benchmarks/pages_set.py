@@ -1,4 +1,7 @@
-"""A ledger to look at: a send to a million half done, 49 sends beside it, 100,000 dead letters, hours of minutes."""
+"""
+A ledger to look at: a send to a million half done, 49 sends beside it and single ones of many tenants, 100,000 dead
+letters of many causes, hours of minutes.
+"""
 
 from dataclasses import dataclass
 from uuid import UUID
@@ -11,8 +14,10 @@ from tests.support.factories import make_tenant
 from tests.support.minutes import agree
 
 #: One of so many settled deliveries of the large send is dead-lettered, under one of so many causes.
-_DEAD_EVERY, _CAUSES = 5, 12
+_DEAD_EVERY, _CAUSES = 5, 300
 _BATCH = 25
+#: Tenants of the single sends, and connections that counted in each of the last minutes, which nobody has folded.
+_SMALL_TENANTS, _WRITERS = 500, 50
 
 
 @dataclass(frozen=True)
@@ -24,13 +29,14 @@ class PagesSet:
     dead: int
 
 
-def fill(ledger: Ledger, *, large: int, small: int, sends: int = 50) -> PagesSet:
-    """Put one send of `large` recipients, half of it settled, and others of `small` each into an empty ledger."""
+def fill(ledger: Ledger, *, large: int, small: int, singles: int, sends: int = 50) -> PagesSet:
+    """Put a send of `large` recipients, half of it settled, others of `small` and of one each, into an empty ledger."""
     with ledger.transaction() as connection:
         connection.execute("SET LOCAL statement_timeout = 0")
         first = _send(connection, large, tenant="acme")
         for number in range(sends - 1):
             _send(connection, small, tenant=f"tenant {number % 10}", channel="sms" if number % 5 == 0 else "email")
+        _singles(connection, singles)
         agree(connection)
         connection.execute(
             "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent, failed, calls, accepted,"
@@ -38,11 +44,18 @@ def fill(ledger: Ledger, *, large: int, small: int, sends: int = 50) -> PagesSet
             " took, 40, 1, 41, 41, 1 FROM generate_series(0, 185) AS ago, unnest('{email,sms}'::text[]) AS channel,"
             " generate_series(1, 12) AS took"
         )
+        connection.execute(
+            "INSERT INTO minute_count (minute, writer, mode, channel, provider, took, sent, calls)"
+            " SELECT date_trunc('minute', now()) - ago * interval '1 minute', writer, 'live', 'email', 'ches', took, 1,"
+            " 1"
+            " FROM generate_series(0, 10) AS ago, generate_series(1, %s) AS writer, generate_series(1, 6) AS took",
+            [_WRITERS],
+        )
         dead = connection.execute("SELECT sum(dead_lettered) FROM batch").fetchone()
     with ledger.autocommit() as connection:
         connection.execute("SET statement_timeout = 0")
         connection.execute("VACUUM ANALYZE")
-    return PagesSet(first, large + (sends - 1) * small, int(dead[0]) if dead else 0)
+    return PagesSet(first, large + (sends - 1) * small + singles, int(dead[0]) if dead else 0)
 
 
 def _send(connection: Connection, count: int, *, tenant: str, channel: str = "email") -> UUID:
@@ -84,3 +97,34 @@ def _send(connection: Connection, count: int, *, tenant: str, channel: str = "em
         given,
     )
     return send_id
+
+
+def _singles(connection: Connection, count: int) -> None:
+    """Sends of one delivery each, in progress: half of them wait for their next try."""
+    made = [make_tenant(connection, f"small {number}") for number in range(_SMALL_TENANTS)]
+    given = {
+        "ids": [new_send_id() for _ in range(count)],
+        "tenants": [tenant for tenant, _ in made], "keys": [key for _, key in made], "tenant_count": len(made),
+        "content": Jsonb({"email": {"subject": "Hello", "text": "Hello", "html": None}}),
+    }  # fmt: skip
+    connection.execute(
+        "INSERT INTO send (id, tenant_id, api_key_id, mode, lane, status, content, accepted, queued_at, started_at)"
+        " SELECT id, (%(tenants)s::bigint[])[1 + n %% %(tenant_count)s],"
+        " (%(keys)s::bigint[])[1 + n %% %(tenant_count)s], 'live', 'single', 'sending', %(content)s, '{\"email\": 1}',"
+        " now(), now()"
+        " FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS i (id, n)",
+        given,
+    )
+    connection.execute(
+        "INSERT INTO delivery (send_id, row_no, channel, address, status, attempt_count, next_attempt_at)"
+        " SELECT id, 1, 'email', 'single' || n || '@example.com', CASE WHEN n %% 2 = 0 THEN 'retrying' ELSE 'owed' END,"
+        " 1 - n %% 2, CASE WHEN n %% 2 = 0 THEN now() + n %% 600 * interval '1 second' END"
+        " FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS i (id, n)",
+        given,
+    )
+    connection.execute(
+        "INSERT INTO batch (send_id, batch_no, channel, first_row, last_row, due_at, owed, retrying)"
+        " SELECT send_id, 0, channel, 1, 1, coalesce(next_attempt_at, now()), (status = 'owed')::int,"
+        " (status = 'retrying')::int FROM delivery WHERE send_id = ANY (%(ids)s::uuid[])",
+        given,
+    )

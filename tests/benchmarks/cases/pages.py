@@ -29,10 +29,10 @@ Times = dict[str, dict[str, float]]
 
 
 def pages_1m(bench: Bench) -> Line:
-    """A send to a million half done, 49 others in progress, 100,000 dead letters: each page, and the snapshot."""
+    """A send to a million half done, 49 others, 10,000 single ones, 100,000 dead letters: pages and snapshot."""
     large, small = bench.size(1_000_000, 20_000), bench.size(2_000, 200)
     with _app(bench) as (app, ledger):
-        made = fill(ledger, large=large, small=small)
+        made = fill(ledger, large=large, small=small, singles=bench.size(10_000, 500))
         say(f"pages_1m: {made}")
         times = _look(app, made, bench)
     wall = times["wall_ms"]

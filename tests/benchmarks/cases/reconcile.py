@@ -22,22 +22,25 @@ from tests.support.ledger_rows import recount
 from tests.support.waiting import wait_until
 
 _TENANTS = ("one", "two", "three")
+#: Deliveries of a batch, and of the one send of each small tenant.
+_BATCH = 25
 #: Deliveries that were in a call when their workers died: eight threads with a window each.
 _IN_CALLS = 800
 
 
 def reconcile_100k(bench: Bench) -> Line:
-    """Three tenants' batches held by dead workers, some in calls; the pass frees them and starts their chains."""
-    count = bench.size(100_050, 9_000)
+    """Batches of three tenants and 500 small ones, held by dead workers, some in calls: freed, their chains started."""
+    count, small = bench.size(100_000, 9_000), bench.size(500, 20)
 
     def run() -> Line:
         with stage(bench.servers, names=("web", "worker_ingest", "worker_send")) as set_up:
-            return _run(set_up, count)
+            return _run(set_up, count, small)
 
     runs = bench.repeat("reconcile_100k", run)
     medians = {name: median_of(runs, name) for name in runs[0]}
     return {
         "stuck": count,
+        "small_tenants": small,
         **medians,
         "goals": {
             "seconds of a pass": goal(medians["pass_s"], runs=[run["pass_s"] for run in runs], at_most=2),
@@ -49,10 +52,10 @@ def reconcile_100k(bench: Bench) -> Line:
     }
 
 
-def _run(set_up: Stage, count: int) -> Line:
+def _run(set_up: Stage, count: int, small: int) -> Line:
     submit(set_up, single(0))
     wait_until(lambda: set_up.sink.count()["total"] == 1, timeout=30, what="the first single send")
-    batches = _stick(set_up.ledger, count)
+    batches = _stick(set_up.ledger, count, small)
     passing = _Pass(set_up)
     passing.start()
     meanwhile = submit(set_up, single(1))
@@ -97,10 +100,12 @@ class _Pass(threading.Thread):
         link.close()
 
 
-def _stick(ledger: Ledger, count: int) -> int:
+def _stick(ledger: Ledger, count: int, small: int) -> int:
     """Sends whose batches a dead worker holds; how many batches."""
-    made = [
-        make_send(ledger, count=count // len(_TENANTS), status=SendStatus.SENDING, tenant=name) for name in _TENANTS
+    large = (count - small * _BATCH) // len(_TENANTS)
+    made = [make_send(ledger, count=large, status=SendStatus.SENDING, tenant=name) for name in _TENANTS]
+    made += [
+        make_send(ledger, count=_BATCH, status=SendStatus.SENDING, tenant=f"small {number}") for number in range(small)
     ]
     with ledger.transaction() as connection:
         connection.execute(

@@ -124,7 +124,8 @@ def _site(bench: Bench) -> Iterator[tuple[Site, str]]:
         client.flushall()
         ledger = Ledger(url, size=2, name="benchmark", statement_s=900)
         ledger.open()
-        fill(ledger, large=bench.size(1_000_000, 20_000), small=bench.size(2_000, 200))
+        small, singles = bench.size(2_000, 200), bench.size(10_000, 500)
+        fill(ledger, large=bench.size(1_000_000, 20_000), small=small, singles=singles)
         ledger.close()
         stores = {"DATABASE_URL": url, "REDIS_URL": redis_url, "PYTHONWARNINGS": ""}
         starter = ProcessStarter(bench.servers.tether, Path(tempfile.mkdtemp(dir=bench.servers.folder)), lambda: stores)
