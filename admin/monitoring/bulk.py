@@ -50,6 +50,10 @@ add_page("preview", tab="Failures")
 @reads
 def preview_operation() -> str:
     """What an operation would take and leave; changes nothing."""
+    if request.args.get("ticked") and not request.args.getlist("id"):
+        raise ProblemError(
+            HTTPStatus.BAD_REQUEST, "bad-operation", "Nothing is ticked: go back and tick what is meant."
+        )
     return _preview(request.args)
 
 

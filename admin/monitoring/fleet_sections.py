@@ -45,6 +45,7 @@ def sample_queues(sources: Sources) -> Data:
         word, growing = judge_queue(
             QueueMinutes([each.added for each in full], [each.done + each.failed for each in full]),
             ready=depth.ready,
+            in_flight=depth.unacked,
             waits_s=_wait_s(depth, sources.now),
             workers=consumers,
             limits=limits,

@@ -70,7 +70,7 @@ class QueueMinutes:
 
 
 def judge_queue(
-    minutes: QueueMinutes, *, ready: int, waits_s: float | None, workers: int, limits: Thresholds
+    minutes: QueueMinutes, *, ready: int, in_flight: int, waits_s: float | None, workers: int, limits: Thresholds
 ) -> tuple[QueueWord, int]:
     """
     Say how a queue is, and for how many minutes it has grown.
@@ -88,7 +88,7 @@ def judge_queue(
     growth = sum(added - ended for added, ended in pairs)
     if len(pairs) == span and sum(grew) >= _GROWING_SHARE * span and grew[-1] and ready >= growth > 0:
         return "arriving faster", span
-    return ("moving" if ready or any(minutes.ended[-1:]) else "idle"), 0
+    return ("moving" if ready or in_flight or any(minutes.ended[-1:]) else "idle"), 0
 
 
 def _still(limits: Thresholds) -> int:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from flask import Flask
 
+from shared.domain.requeue import OperationKind
 from shared.domain.roles import Role
 from shared.domain.states import Channel
 from shared.ledger import operation_results, operations
@@ -15,7 +16,7 @@ from tests.support.browser import Browser, text_of
 from tests.support.factories import counts, make_tenant
 from tests.support.failing import CAUSE, TITLE, age_failures, fail_again, make_failures
 from tests.support.ledger_rows import one, put_rows, scalar
-from tests.support.requeuing import finish
+from tests.support.requeuing import finish, of, plan
 from tests.support.waiting import wait_until
 
 NEW = "/admin/monitoring/operations/new"
@@ -64,6 +65,26 @@ def test_a_preview_says_how_many_whose_what_is_left_and_why_and_changes_nothing(
     assert "other E-mail failed 2" in said
     assert "4 : may have been sent already" in said
     assert scalar(ledger, "SELECT count(*) FROM operation") == scalar(ledger, "SELECT count(*) FROM audit") == 0
+
+
+@pytest.mark.parametrize("where", ["list", f"groups/{CAUSE}", "list?status=unsure", "list?discarded=1&status=any"])
+def test_a_list_in_which_nothing_is_ticked_means_nothing(browser: Browser, ledger: Ledger, where: str) -> None:
+    make_failures(ledger, count=3)
+    unsure = make_failures(ledger, status="unsure")
+    plan(ledger, of(make_failures(ledger)), kind=OperationKind.DISCARD)
+    finish(ledger)
+    form = re.search(
+        rf'<form method="get" action="{NEW}">(.*?)</form>',
+        browser.get(f"/admin/monitoring/failures/{where}").text,
+        re.S,
+    )
+    assert form is not None
+    hidden = "&".join(f"{k}={v}" for k, v in re.findall(r'<input type="hidden" name="(\w+)" value="(\w+)">', form[1]))
+    for kind in re.findall(r'name="kind" value="(\w+)"', form[1]):
+        answer = browser.get(f"{NEW}?{hidden}&kind={kind}")
+        assert answer.status_code == 400
+        assert "Nothing is ticked" in text_of(answer)
+        assert browser.get(f"{NEW}?{hidden}&kind={kind}&id={unsure.id}.1").status_code == 200
 
 
 def test_a_preview_says_how_old_they_are(browser: Browser, ledger: Ledger) -> None:

@@ -46,6 +46,7 @@ def test_a_worker_s_word(said: Beat, waits_s: float | None, word: WorkerWord) ->
     [
         (STEADY, STEADY, {"ready": 0, "waits_s": None}, "moving"),
         ([0] * 10, [0] * 10, {"ready": 0, "waits_s": None}, "idle"),
+        ([0] * 10, [0] * 10, {"ready": 0, "in_flight": 4, "waits_s": None}, "moving"),
         (STEADY, STEADY, {"ready": 5, "waits_s": 1.0, "workers": 0}, "no worker"),
         ([1] * 10, [0] * 10, {"ready": 5, "waits_s": 301.0}, "not moving"),
         ([1] * 10, [0] * 10, {"ready": 5, "waits_s": 299.0}, "moving"),
@@ -58,7 +59,7 @@ def test_a_worker_s_word(said: Beat, waits_s: float | None, word: WorkerWord) ->
     ],
 )
 def test_a_queue_s_word(added: list[int], ended: list[int], now: dict[str, Any], word: QueueWord) -> None:
-    found, growing = judge_queue(QueueMinutes(added, ended), limits=LIMITS, **{"workers": 2, **now})
+    found, growing = judge_queue(QueueMinutes(added, ended), limits=LIMITS, **{"workers": 2, "in_flight": 0, **now})
     assert found == word
     assert growing == (10 if word == "arriving faster" else 0)
 
