@@ -130,13 +130,15 @@ def queue_rows(view: View) -> Mapping[str, object]:
     rows = []
     for row in view.data("queues").get("queues", []):
         works = [work for work in facts.rows("work", "due") if work["queue"] == row["queue"]]
+        going = [work for work in works if facts.may_go(work)]
         pause = paused.get(row["queue"])
         word = "paused" if pause else row["health"]
         rows.append(
             {
                 **row,
                 "due": sum(work["due"] for work in works),
-                "oldest_due_at": min((work["oldest_due_at"] for work in works if work["oldest_due_at"]), default=None),
+                "held_back": sum(work["due"] for work in works if work not in going),
+                "oldest_due_at": min((work["oldest_due_at"] for work in going if work["oldest_due_at"]), default=None),
                 "word": word,
                 "kind": "off" if word == "no worker" and not row["no_worker_since"] else _QUEUE_KINDS[word],
                 "why": _why_queue(row, pause, facts),

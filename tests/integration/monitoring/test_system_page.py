@@ -119,6 +119,16 @@ def test_a_provider_is_held_with_a_reason_shown_with_who_and_why_and_released(br
     ]
 
 
+def test_what_is_held_back_on_purpose_is_due_on_its_queue_and_not_old(browser: Browser, ledger: Ledger) -> None:
+    make_send(ledger, count=30, status=SendStatus.SENDING)
+    assert re.search(r"email_bulk no worker 0 0 0 – 30 (just now|\d+ s ago) 0 / 0", text_of(browser.get(PAGE)))
+    browser.post(HOLD, {"reason": "they asked"})
+    assert "email_bulk no worker 0 0 0 – 30 held back – 0 / 0" in text_of(browser.get(PAGE))
+    browser.post(RELEASE)
+    browser.post(PAUSE, {"reason": "later"})
+    assert "30 held back – 0 / 0" in text_of(browser.get(PAGE))
+
+
 def test_an_address_in_a_reason_that_did_not_come_through_a_page_is_masked_on_it(
     browser: Browser, ledger: Ledger
 ) -> None:
