@@ -94,7 +94,7 @@ class Snapshot:
     """
     One document, read-only. `document` is what `/admin/monitoring/queues` answers:
 
-    {"v", "at", "stores": {store: {"status": "ok"|"away", "since"}},
+    {"v", "at", "stores": {store: {"status": "ok"|"away", "since", "back_at"}},
     "sections": {name: {"status": "ok"|"stale"|"unavailable", "at", "since", "data"}}, "warnings": [...], "verdict": {}}
 
     `at` of a section is when its data were sampled (None without data), `since` when that first failed.
@@ -209,8 +209,9 @@ def _entry(data: Data | None, before: Mapping[str, Any], now: datetime) -> dict[
 
 def _store_entry(away: bool, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:  # noqa: FBT001
     if not away:
-        return {"status": "ok", "since": None}
-    return {"status": "away", "since": before.get("since") or iso(now)}
+        back_at = iso(now) if before.get("status") == "away" else before.get("back_at")
+        return {"status": "ok", "since": None, "back_at": back_at}
+    return {"status": "away", "since": before.get("since") or iso(now), "back_at": None}
 
 
 @overload

@@ -63,7 +63,7 @@ class Facts:
         return list(self.data(section).get(name) or [])
 
     def store(self, name: str) -> Mapping[str, Any]:
-        """The entry of a store: its status and since when."""
+        """The entry of a store: its status, since when it is away, and when it last came back."""
         found: Mapping[str, Any] = self.document.get("stores", {}).get(name, {})
         return found
 

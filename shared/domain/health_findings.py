@@ -60,8 +60,13 @@ def unaccounted(facts: Facts, _: Thresholds) -> Iterator[Finding]:
 
 
 def no_workers(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
-    """A queue that no live worker consumes; those on which nothing is due are told of together."""
-    if not facts.data("workers") or not facts.data("queues"):
+    """
+    A queue that no live worker consumes; those on which nothing is due are told of together.
+
+    Nothing is said while Redis has just come back: no worker could beat without it, and each needs a moment.
+    """
+    back_s = facts.age_s(facts.store("redis").get("back_at"))
+    if not facts.data("workers") or not facts.data("queues") or (back_s is not None and back_s <= limits.beat_late_s):
         return
     consumed = {
         queue

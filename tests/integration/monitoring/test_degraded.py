@@ -132,6 +132,9 @@ def test_a_frozen_redis_leaves_what_postgres_knows_and_the_page_says_what_that_m
         assert document["sections"][name]["data"] == before["sections"][name]["data"] or name != "redis"
         assert document["sections"][name]["at"] <= document["sections"][name]["since"]
     assert stores.document()["stores"]["redis"]["since"] == document["stores"]["redis"]["since"]
+    stores.valkey.thaw()
+    back = stores.wait_for(redis="ok")
+    assert back["stores"]["redis"]["back_at"] == back["at"] > document["at"]
 
 
 def test_a_frozen_postgres_leaves_the_last_figures_with_their_age_and_says_so(stores: Stores) -> None:

@@ -64,8 +64,8 @@ def test_a_section_is_sampled_from_its_store_within_its_time(client: FlaskClient
     assert document["sections"]["trial"]["data"] == {"one": 1, "timeout": "2s"}
     assert document["sections"]["trial"]["status"] == "ok"
     assert document["stores"] == {
-        "postgres": {"status": "ok", "since": None},
-        "redis": {"status": "ok", "since": None},
+        "postgres": {"status": "ok", "since": None, "back_at": None},
+        "redis": {"status": "ok", "since": None, "back_at": None},
     }
 
 
