@@ -21,6 +21,9 @@ MOST_SENDS = 20
 #: Two hours: the last one, and the one it is compared with.
 MINUTES_READ = 120
 
+#: Said instead of a time left while nobody is at what may go.
+NO_WORKER = "no worker"
+
 Way = tuple[Mode, Channel]
 
 
@@ -136,6 +139,19 @@ def standing(flow: Flow, send: OpenSend) -> Standing:
     )
 
 
+def nobody_at_work(flow: Flow, way: Way) -> bool:
+    """Whether no worker is at any of the sends of which something may go by this way."""
+    sends = [
+        send
+        for send in flow.work.sends
+        if send.mode is way[0]
+        and way[1] in send.parts
+        and send.parts[way[1]].due
+        and not flow.held_back(way, send.lane)
+    ]
+    return bool(sends) and all(standing(flow, send).without_worker for send in sends)
+
+
 def send_time_left(flow: Flow, send: OpenSend) -> TimeLeft:
     """That of its slowest channel; a reason goes before a number, since nobody knows when it ends."""
     if send.place == "paused":
@@ -143,7 +159,7 @@ def send_time_left(flow: Flow, send: OpenSend) -> TimeLeft:
     if send.place == "scheduled":
         return TimeLeft(None, "not begun")
     if standing(flow, send).without_worker:
-        return TimeLeft(None, "no worker")
+        return TimeLeft(None, NO_WORKER)
     all_left = [_part_left(flow, send, channel) for channel in send.parts]
     unknown = [left for left in all_left if left.seconds is None]
     return unknown[0] if unknown else max(all_left, key=lambda left: left.seconds or 0)

@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from admin.monitoring.flow import Flow, Way, look, send_time_left, share, standing
+from admin.monitoring.flow import NO_WORKER, Flow, Way, look, nobody_at_work, send_time_left, share, standing
 from admin.monitoring.snapshot import Data, Section, Sources, add_section
 from shared.accounts import cap_of, missing_settings, provider_name
 from shared.domain.masking import mask_text
-from shared.domain.pace import percent_done
+from shared.domain.pace import TimeLeft, percent_done
 from shared.domain.progress import HELD_WORDS, Doing, HeldBack, Kind, doing
 from shared.domain.states import Channel, Mode
 from shared.ledger.overview import OpenSend
@@ -36,6 +36,8 @@ def _channel_row(flow: Flow, way: Way, sources: Sources) -> Data:
         ahead=(sum(kept.values()) if only_kept else due) + sum(lane.in_hand for lane in lanes),
         held_back=next(iter(kept)) if only_kept else None,
     )
+    if due and nobody_at_work(flow, way):
+        left = TimeLeft(None, NO_WORKER)
     name = provider_name(sources.settings, channel, mode)
     word, kind = _provider_word(flow, way, sources)
     cap = cap_of(sources.settings, name)

@@ -233,9 +233,12 @@ def test_nobody_at_work_is_no_rate_and_no_time_left(app: Flask, ledger: Ledger) 
     make_send(ledger, count=300, status=SENDING, age="5 minutes")
     with ledger.autocommit() as connection:
         connection.execute("UPDATE batch SET due_at = now() - interval '5 minutes'")
-    [send] = counted(ledger, [60] * 5, lambda: sections(app)["sends"]["sends"])
+    data = counted(ledger, [60] * 5, lambda: sections(app))
+    [send] = data["sends"]["sends"]
     assert send["state"]["word"] == "waiting for a worker"
     assert (send["per_minute"], send["time_left"]) == (None, {"seconds": None, "words": "no worker"})
+    email, sms = data["channels"]["channels"]
+    assert (email["clears"]["words"], sms["clears"]["words"]) == ("no worker", "nothing due")
 
 
 def test_what_a_paused_queue_holds_is_in_no_time_left_of_the_other_lane(app: Flask, ledger: Ledger) -> None:
