@@ -140,7 +140,9 @@ def events(services: Services, send: ShownSend) -> list[dict[str, Any]]:
         found.append(_event(send.resumed_at, "Went on", _WENT_ON.get(deed, "resumed, or some of it requeued")))
     found += [
         _event(
-            deed.at, f"{deed.operator}: {deed.action}", f"{mask_text(deed.reason or 'no reason given')} · {deed.result}"
+            deed.at,
+            f"{deed.operator}: {deed.action}",
+            f"{mask_text(deed.reason)} · {deed.result}" if deed.reason else deed.result,
         )
         for deed in deeds
     ]
