@@ -162,7 +162,7 @@
   // --- fetching ------------------------------------------------------------------------------------------------
   let stream = null, isHearing = false, heardAt = 0, isPaused = kept.get("paused") === "yes";
   let seenAt = isLive ? Date.parse(body.dataset.at) - skewMs : 0, seenBeforeAt = seenAt, everyMs = Number(body.dataset.poll) || 15000, wantedVersion = 0, missed = 0;
-  let timer = 0, isFetching = false, beganAt = 0, failedSince = 0, isSignedOut = false;
+  let timer = 0, isFetching = false, beganAt = 0, failedSince = 0, isRefused = false, isSignedOut = false;
   let ledgerAwaySince = body.dataset.staleSince || null;
   const isAwake = () => isLive && !document.hidden && !isPaused && !isSignedOut;
   function plan(ms) {
@@ -182,6 +182,7 @@
     try {
       const response = await fetch(`${PANELS}?${query}`, { redirect: "manual", signal: AbortSignal.timeout(GIVE_UP_MS) });
       if (response.type === "opaqueredirect" || response.status === 401 || response.status === 403) isSignedOut = true;
+      isRefused = response.status === 503; // it answers that it has nothing: no reason to wait for a second try
       if (response.ok) answer = await response.json();
     } catch { /* not reachable: said by the live state */ }
     isFetching = false;
@@ -253,7 +254,7 @@
     const live = $("[data-live]");
     if (!live) return;
     const ageMs = Date.now() - seenAt, age = `${durationText(ageMs)} ago`;
-    const isStale = failedSince > 0 && ageMs > 2 * everyMs;
+    const isStale = failedSince > 0 && (isRefused || ageMs > 2 * everyMs);
     const [kind, text] = isSignedOut ? ["stale", "Signed out: load the page again"]
       : isStale ? ["stale", `Stale since ${clockText(new Date(seenAt + skewMs))}`]
       : ledgerAwaySince ? ["stale", `Stale since ${clockText(new Date(ledgerAwaySince))}`] // what is fetched is as old

@@ -243,6 +243,18 @@ def test_a_page_that_cannot_look_says_since_when_it_is_stale(person: Person, sta
     person.faults.clear()  # the requests that were cut
 
 
+def test_a_page_that_is_told_that_there_is_nothing_to_show_is_stale_at_once(person: Person, stage: Stage) -> None:
+    page = opened(person)
+    page.route("**/panels?*", lambda route: route.fulfill(status=503))
+    page.keyboard.press("r")
+    expect(live(page)).to_have_text(re.compile(r"^Stale since \d\d:\d\d:\d\d UTC$"))
+    expect(page.locator("body")).to_have_class("body-is-stale")
+    page.unroute("**/panels?*")
+    page.keyboard.press("r")
+    expect(page.locator("body")).not_to_have_class("body-is-stale")
+    person.faults.clear()  # the request that was refused
+
+
 def test_a_panel_that_cannot_be_read_keeps_what_it_showed_and_says_of_when_it_is(person: Person, stage: Stage) -> None:
     page = opened(person)
     trial, note = page.locator("#trial"), "Cannot be read just now: Postgres does not answer. As seen "
