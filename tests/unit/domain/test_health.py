@@ -102,11 +102,6 @@ def store_away(name: str) -> dict[str, Any]:
     return document
 
 
-def redis_back(document: dict[str, Any], **age: float) -> dict[str, Any]:
-    document["stores"]["redis"]["back_at"] = ago(**age)
-    return document
-
-
 def section_gone(name: str, **age: float) -> dict[str, Any]:
     document = healthy()
     document["sections"][name] = {"status": "stale", "at": ago(**age), "since": ago(**age), "data": {}}
@@ -173,12 +168,6 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         changed(workers={"workers": [worker(beat_at=ago(seconds=30))]}),
         "No running worker on queue `email`: 312 are due.",
         changed(workers={"workers": [worker(beat_at=ago(seconds=12))]}),
-    ),
-    (
-        "NoWorkers",
-        redis_back(changed(workers={"workers": [worker(beat_at=ago(seconds=90))]}), seconds=16),
-        "No running worker on queue `email`: 312 are due.",
-        redis_back(changed(workers={"workers": [worker(beat_at=ago(seconds=90))]}), seconds=15),
     ),
     (
         "NoWorkers",
