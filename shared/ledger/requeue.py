@@ -20,6 +20,8 @@ from shared.ledger.queries import statement
 _JUDGE = statement("judge_failures")
 _LOCK_SENDS = statement("lock_sends_to_requeue")
 _LOCK_BATCHES = statement("lock_batches_to_requeue")
+_LOCK_DELIVERIES = statement("lock_deliveries_to_requeue")
+_LOCK_FAILURES = statement("lock_failures_to_mark")
 _REQUEUE = statement("requeue_deliveries")
 _DISCARD = statement("discard_failures")
 _RESTORE = statement("restore_failures")
@@ -160,7 +162,7 @@ def work_on(
     takes_reported: bool,
 ) -> tuple[int, int]:
     """Do a chunk of an operation of this kind; how many are done and how many were skipped. Locks in order."""
-    batches = _lock(connection, items)
+    batches = _lock(connection, kind, items)
     if kind is OperationKind.REQUEUE:
         takes = {"takes_unsure": takes_unsure, "takes_reported": takes_reported}
         return _requeue(connection, items, batches, operation=operation, takes=takes)
@@ -176,11 +178,13 @@ def work_on(
     return (0, 0) if row is None else (row[0], row[1])
 
 
-def _lock(connection: Connection, items: Sequence[Item]) -> list[tuple[Any, ...]]:
-    """Sends, then batches, as everybody locks them; the batches."""
+def _lock(connection: Connection, kind: OperationKind, items: Sequence[Item]) -> list[tuple[Any, ...]]:
+    """Sends, then batches, then what is changed, as everybody locks them; the batches."""
     parameters = {"send_ids": [item.send_id for item in items], "row_nos": [item.row_no for item in items]}
     connection.execute(_LOCK_SENDS, parameters)
-    return connection.execute(_LOCK_BATCHES, parameters).fetchall()
+    batches = connection.execute(_LOCK_BATCHES, parameters).fetchall()
+    connection.execute(_LOCK_DELIVERIES if kind is OperationKind.REQUEUE else _LOCK_FAILURES, parameters)
+    return batches
 
 
 def _requeue(

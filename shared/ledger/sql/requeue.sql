@@ -62,7 +62,7 @@ WITH candidate AS (
     WHERE (%(channel)s::text IS NULL OR c.channel = %(channel)s)
       AND (%(since)s::timestamptz IS NULL OR c.failed_at >= %(since)s)
       AND (%(tenant)s::text IS NULL OR c.tenant_id = (SELECT id FROM tenant WHERE name = %(tenant)s))
-), cut AS (
+), cut AS MATERIALIZED (
     SELECT failed_at, send_id, row_no FROM judged
     WHERE left_out IS NULL AND %(first)s::int IS NOT NULL
     ORDER BY failed_at DESC, send_id, row_no OFFSET %(first)s::int LIMIT 1
@@ -138,6 +138,21 @@ JOIN batch b ON b.send_id = span.send_id AND b.first_row <= span.high AND b.last
 WHERE EXISTS (SELECT 1 FROM unnest(span.row_nos) AS r (row_no) WHERE r.row_no BETWEEN b.first_row AND b.last_row)
 ORDER BY b.send_id, b.batch_no
 FOR NO KEY UPDATE OF b
+
+-- name: lock_deliveries_to_requeue
+-- Third lock of a chunk that requeues: a report of a provider, which locks no batch, moves no row from its place between
+-- being found and being changed.
+SELECT FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
+CROSS JOIN LATERAL (
+    SELECT FROM delivery WHERE delivery.send_id = i.send_id AND delivery.row_no = i.row_no FOR NO KEY UPDATE
+) AS d
+
+-- name: lock_failures_to_mark
+-- Third lock of a chunk that discards or restores, for the same reason: a report is noted on its failure.
+SELECT FROM unnest(%(send_ids)s::uuid[], %(row_nos)s::int[]) AS i (send_id, row_no)
+CROSS JOIN LATERAL (
+    SELECT FROM failure WHERE failure.send_id = i.send_id AND failure.row_no = i.row_no FOR NO KEY UPDATE
+) AS f
 
 -- name: requeue_deliveries
 -- A chunk of an operation: its rows are owed again under the next epoch, with all their attempts.

@@ -305,3 +305,11 @@ def test_a_preview_of_failures_reads_no_deliveries_whatever_was_reported_and_is_
         seen = requeue.judge(connection, FailureFilter(), accepts_duplicates=False)
     assert (seen.total, seen.left_out) == (385, {LeftOut.REPORTED: 50, LeftOut.SUPPRESSED: 65})
     assert found == [0]
+
+
+def test_a_preview_of_the_newest_few_is_found_once_and_not_for_each_failure(ledger: Ledger) -> None:
+    make_failures(ledger, count=4_000)
+    with ledger.transaction() as connection:
+        connection.execute("SET LOCAL statement_timeout = '2s'")  # found for each of them, it takes ten
+        seen = requeue.judge(connection, FailureFilter(first=11), accepts_duplicates=False)
+    assert (seen.total, seen.left_out) == (11, {LeftOut.MORE: 3_989})

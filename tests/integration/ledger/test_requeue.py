@@ -422,6 +422,38 @@ def test_late_proof_and_requeue_at_the_same_moment_never_both(ledger: Ledger, ha
     assert (proved, operation(ledger, made.id).done, counts(ledger, send.id)) == ([False], 1, {"owed": 1})
 
 
+@pytest.mark.parametrize("kind", OperationKind)
+def test_what_is_reported_as_not_delivered_at_this_moment_is_not_skipped(ledger: Ledger, kind: OperationKind) -> None:
+    send = failed(ledger, count=3)
+    if kind is OperationKind.RESTORE:
+        plan(ledger, of(send), kind=OperationKind.DISCARD)
+        finish(ledger)
+    made = plan(ledger, of(send), kind=kind)
+    done: list[int | None] = []
+
+    def work() -> None:
+        with ledger.transaction() as own:
+            done.append(chunk(own))
+
+    with ledger.transaction() as connection:
+        reported = receipts.keep(
+            connection,
+            receipts.ReportedDelivery(send.id, 2, 0),
+            provider="twilio",
+            ref="SM1",
+            status="undelivered",
+            code=None,
+        )
+        assert reported is not None
+        connection.execute("UPDATE delivery SET provider = 'twilio', last_attempt_at = now() WHERE row_no = 2")
+        assert receipts.apply(connection, reported)
+        other = threading.Thread(target=work)
+        other.start()
+        waiting_for_a_lock(ledger)
+    other.join(timeout=20)
+    assert (done, operation(ledger, made.id).done, operation(ledger, made.id).skipped) == ([3], 3, 0)
+
+
 def test_a_send_that_is_being_finished_at_this_moment_stays_open(ledger: Ledger) -> None:
     send = failed(ledger, send="sending")
     plan(ledger, of(send))
