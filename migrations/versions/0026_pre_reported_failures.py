@@ -69,19 +69,24 @@ CREATE OR REPLACE TRIGGER note_report AFTER UPDATE OF receipt_status ON delivery
     WHEN (NEW.status IN ('failed', 'dead_lettered', 'unsure') AND OLD.receipt_status IS DISTINCT FROM NEW.receipt_status)
     EXECUTE FUNCTION note_report()
 """
+#: The rows are read before the first is noted: what a report or a requeue has made of one since is looked at under its
+#: delivery's lock, taken before its failure's, as everybody does.
 _FILL = """
 DO $$
 DECLARE
     one record;
 BEGIN
     FOR one IN
-        SELECT f.send_id, f.row_no, f.epoch
+        SELECT f.send_id, f.row_no
         FROM failure f
         JOIN delivery d ON d.send_id = f.send_id AND d.row_no = f.row_no
         WHERE d.receipt_status NOT IN ('failed', 'undelivered') AND NOT f.reported
     LOOP
-        UPDATE failure SET reported = true
-        WHERE send_id = one.send_id AND row_no = one.row_no AND epoch = one.epoch;
+        PERFORM FROM delivery WHERE send_id = one.send_id AND row_no = one.row_no FOR NO KEY UPDATE;
+        UPDATE failure f SET reported = true
+        FROM delivery d
+        WHERE f.send_id = one.send_id AND f.row_no = one.row_no AND d.send_id = f.send_id AND d.row_no = f.row_no
+          AND d.receipt_status NOT IN ('failed', 'undelivered');
         COMMIT;
     END LOOP;
 END
@@ -92,8 +97,11 @@ $$
 def upgrade() -> None:
     with op.get_context().autocommit_block():
         op.execute("ALTER TABLE failure ADD COLUMN IF NOT EXISTS reported boolean DEFAULT false NOT NULL")
-        for statement in (_NOTE.format(**_REPORTED), _NOTE_REPORT, _TRIGGER, _FILL):
+        for statement in (_NOTE.format(**_REPORTED), _NOTE_REPORT, _TRIGGER):
             op.execute(statement)
+        op.execute("SET statement_timeout = 0")  # of all rows together
+        op.execute(_FILL)
+        op.execute("SET statement_timeout = '300s'")
 
 
 def downgrade() -> None:

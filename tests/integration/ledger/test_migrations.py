@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import threading
 import time
 from uuid import uuid4
 
@@ -20,7 +21,9 @@ from shared.ledger.models import Base
 from tests.support.books import assert_books_balance
 from tests.support.factories import make_tenant
 from tests.support.failing import make_failures
+from tests.support.ledger_rows import scalar
 from tests.support.processes import CHECKOUT
+from tests.support.waiting import wait_until
 
 _UPGRADE = "import sys; from shared.ledger.migrate import upgrade; upgrade(sys.argv[1])"
 
@@ -135,6 +138,52 @@ def test_failures_from_before_learn_what_was_reported_and_suppressed(empty_datab
         ledger.close()
     assert (seen.total, seen.left_out) == (2, {LeftOut.REPORTED: 1, LeftOut.SUPPRESSED: 1})
     assert (later.total, later.left_out) == (1, {LeftOut.REPORTED: 1, LeftOut.SUPPRESSED: 2})
+
+
+def test_what_a_report_says_while_older_ones_are_noted_is_not_overwritten(ledger: Ledger, database_url: str) -> None:
+    make_failures(ledger, count=30)
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE delivery SET receipt_status = 'sent'")
+        connection.execute("UPDATE failure SET reported = false")  # as before the migration
+    script = ScriptDirectory.from_config(alembic_config(database_url)).get_revision("0026_pre_reported_failures")
+
+    def fill() -> None:
+        with ledger.autocommit() as own:
+            own.execute(script.module._FILL)
+
+    with ledger.transaction() as holder:
+        holder.execute("SELECT FROM failure WHERE row_no = 20 FOR UPDATE")
+        other = threading.Thread(target=fill)
+        other.start()
+        wait_until(
+            lambda: scalar(
+                ledger,
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+            ),
+            what="the fill to wait for a row",
+        )
+        with ledger.autocommit() as connection:
+            connection.execute("UPDATE delivery SET receipt_status = 'undelivered' WHERE row_no IN (10, 25)")
+    other.join(timeout=20)
+    assert scalar(ledger, "SELECT count(*) FROM failure WHERE reported") == 28
+    assert_books_balance(ledger)
+
+
+def test_suppressed_addresses_from_before_get_their_hash_in_pages(empty_database_url: str) -> None:
+    command.upgrade(alembic_config(empty_database_url), "0026_pre_reported_failures")
+    with psycopg.connect(empty_database_url) as connection:
+        make_tenant(connection)
+        make_tenant(connection, "other")
+        connection.execute(
+            "INSERT INTO suppression SELECT t.id, channel, 'n' || number, 'bounce'"
+            " FROM tenant t, unnest(ARRAY['email', 'sms']) AS channel, generate_series(1, 1200) AS number"
+        )
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        found = connection.execute(
+            "SELECT count(*), count(*) FILTER (WHERE address_hash = address_hash(channel, address)) FROM suppression"
+        ).fetchall()
+    assert found == [(4800, 4800)]
 
 
 def test_indexes_of_notifications_are_built_beside_readers_and_a_run_that_was_broken_off_runs_again(
