@@ -13,9 +13,10 @@ branch_labels = None
 depends_on = None
 
 #: As 0007 has it, where the three places are empty: what a delivery's report says when it enters these states or changes
-#: within them.
+#: within them. Of its own search path: whoever restores a dump's rows has none.
 _NOTE = """
-CREATE OR REPLACE FUNCTION note_failure() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE OR REPLACE FUNCTION note_failure() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off
+    SET search_path FROM CURRENT AS $$
 DECLARE
     cause record;
 BEGIN
@@ -56,7 +57,8 @@ _REPORTED = {
     "update": ", reported = excluded.reported",
 }
 _NOTE_REPORT = """
-CREATE OR REPLACE FUNCTION note_report() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE OR REPLACE FUNCTION note_report() RETURNS trigger LANGUAGE plpgsql SET enable_seqscan = off
+    SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE failure SET reported = coalesce(NEW.receipt_status NOT IN ('failed', 'undelivered'), false)
     WHERE send_id = NEW.send_id AND row_no = NEW.row_no;

@@ -46,7 +46,7 @@ $$
 _STEPS = (
     "ALTER TABLE suppression ADD COLUMN IF NOT EXISTS address_hash bytea",
     """
-    CREATE OR REPLACE FUNCTION hash_address() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE OR REPLACE FUNCTION hash_address() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
     BEGIN
         NEW.address_hash := address_hash(NEW.channel, NEW.address);
         RETURN NEW;

@@ -244,3 +244,18 @@ def test_the_newest_thousand_failed_jobs_are_kept(ledger: Ledger) -> None:
             failed_jobs.record(connection, queue="ops", job="prove", kind="raised", send_id=None, error=f"e {number}")
         assert connection.execute("SELECT count(*), min(error) FROM failed_job").fetchone() == (1_000, "e 10")
         assert [job.error for job in failed_jobs.newest(connection, limit=2)] == ["e 1002", "e 1001"]
+
+
+def test_the_triggers_work_for_whoever_has_no_search_path_as_a_dump_that_is_restored(ledger: Ledger) -> None:
+    make_send(ledger, count=2, status=SendStatus.SENDING)
+    with ledger.autocommit() as connection, connection.transaction(force_rollback=True):
+        connection.execute("SET LOCAL search_path = ''")
+        for change in ("status = 'dead_lettered', settled_at = now()", "receipt_status = 'delivered'"):
+            connection.execute(f"UPDATE public.delivery SET {change} WHERE row_no = 1")  # type: ignore[arg-type]
+        connection.execute(
+            "INSERT INTO public.suppression (tenant_id, channel, address, reason)"
+            " SELECT tenant_id, 'email', 'gone@example.com', 'bounced' FROM public.send"
+        )
+        noted = connection.execute("SELECT row_no, reported FROM public.failure").fetchall()
+        hashed = connection.execute("SELECT length(address_hash) FROM public.suppression").fetchall()
+    assert (noted, hashed) == ([(1, True)], [(16,)])
