@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 import psycopg
 from flask import Flask, Response, current_app, g, request
+from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]  # it has no types
 from psycopg_pool import PoolClosed, PoolTimeout
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionInTime
@@ -116,6 +117,11 @@ def _from_http_exception(error: HTTPException) -> Response:
     return answer_for(ProblemError(error.code, slug, detail, headers=headers))
 
 
+def _from_broken_chunks(error: Exception) -> Response:
+    _log.info("body_unreadable", extra={"error": type(error).__name__})
+    return answer_for(ProblemError(400, "bad-request", "The body is not in chunks as HTTP defines them."))
+
+
 def _from_lost_database(error: Exception) -> Response:
     _log.warning("database_unavailable", extra={"error": type(error).__name__})
     remedy = "Repeat the request; a submission is safe to repeat under the same Idempotency-Key."
@@ -145,6 +151,7 @@ def register(app: Flask, as_page: Callable[[ProblemError], Response] | None = No
     app.extensions[_AS_PAGE] = as_page
     app.register_error_handler(ProblemError, answer_for)
     app.register_error_handler(HTTPException, _from_http_exception)
+    app.register_error_handler(ParseException, _from_broken_chunks)
     read_only = psycopg.errors.ReadOnlySqlTransaction
     for lost in (psycopg.OperationalError, read_only, PoolTimeout, PoolClosed, OperationalError, NoConnectionInTime):
         app.register_error_handler(lost, _from_lost_database)

@@ -5,6 +5,8 @@ It tells of each worker that ended, with its code or signal, in error lines of i
 """
 
 import logging
+import socket
+import struct
 import sys
 from typing import Any
 
@@ -26,6 +28,13 @@ class OurLogger(Logger):  # type: ignore[misc]  # as above
         log.configure(loaded, process="web main")  # the workers configure theirs anew (`admin.wsgi`)
         self.error_log.setLevel(logging.NOTSET)
 
+    def exception(self, msg: str, *args: Any, **kwargs: Any) -> None:
+        """A client that stopped sending (`STALL_S`) is no fault of ours: it fills no log."""
+        if isinstance(sys.exc_info()[1], BlockingIOError):
+            self.debug("a client stopped sending in the middle of a request")
+        else:
+            super().exception(msg, *args, **kwargs)
+
 
 logger_class = OurLogger
 
@@ -33,12 +42,18 @@ logger_class = OurLogger
 #: its way. gunicorn's own 2 s are most of what a stop may take while pages are open.
 LINGER_S = 0.5
 
+#: Whole seconds for which a client may be silent in the middle of a request. gunicorn would wait for ever, and each
+#: such client, or one whose network went away, would keep a thread.
+STALL_S = 30
+
 
 def post_worker_init(worker: Any) -> None:
-    """Let open streams know when the worker is told to stop, and wait for no browser to leave."""
+    """Let open streams know when the worker is told to stop; wait for no browser to leave, and for no silent client."""
     from gunicorn.workers import gthread  # type: ignore[import-untyped]  # as above
 
     from admin.monitoring import stream  # not in gunicorn's own process
 
     stream.hub(worker.wsgi).is_alive = lambda: bool(worker.alive)
     gthread.STOP_KEEPALIVE_LINGER = LINGER_S
+    for listener in worker.sockets:  # connections have it from the socket that accepts them
+        listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", STALL_S, 0))

@@ -10,7 +10,7 @@ from typing import IO, Any, TypeVar
 
 from flask import request
 from pydantic import BaseModel
-from werkzeug.exceptions import RequestEntityTooLarge
+from werkzeug.exceptions import ClientDisconnected, RequestEntityTooLarge
 
 from admin.api.faults import shape_faults, unstorable
 from admin.api.json_stream import JsonError, JsonReader
@@ -62,6 +62,8 @@ def spooled_body(max_bytes: int) -> Iterator[Spool]:
         except RequestEntityTooLarge:
             _drain(None, max_bytes)
             raise _too_large(max_bytes) from None
+        except ClientDisconnected:
+            raise ProblemError(400, "bad-request", "The body stopped coming before its end.") from None
         if declared is not None and size < declared:
             raise ProblemError(400, "bad-request", "The body ended before its Content-Length.")
         file.seek(0)
@@ -121,7 +123,10 @@ def _drain(declared: int | None, max_bytes: int) -> None:
     left = most if declared is None else declared
     until = time.monotonic() + _DRAIN_S
     while left > 0 and time.monotonic() < until:
-        piece = stream.read(min(_PIECE, left))
+        try:
+            piece = stream.read(min(_PIECE, left))
+        except OSError:  # it stopped sending: the answer is the same
+            return
         if not piece:
             return
         left -= len(piece)

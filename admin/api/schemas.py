@@ -15,7 +15,7 @@ from admin.api.books import Books
 from admin.api.limits import MAX_NAME_CHARS, MAX_PARAMS, MAX_REFERENCE_CHARS
 from shared.domain.states import Channel, DeliveryStatus, Lane, Mode, SendStatus
 
-_RFC3339 = re.compile(r"(\d{4})-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_RFC3339 = re.compile(r"(\d{4})-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:[0-5]\d)")
 _NAIVE = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?")
 _FIRST_YEAR, _LAST_YEAR = 2000, 9998
 

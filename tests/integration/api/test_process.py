@@ -5,14 +5,15 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.ledger.db import Ledger
 from tests.benchmarks.usage import peak_mb, tree
-from tests.integration.api.conftest import Api, email, key_of
+from tests.integration.api.conftest import NOTHING, Api, email, key_of, rows_stored
 from tests.support.processes import ProcessStarter
 from tests.support.waiting import wait_until
 
@@ -29,13 +30,26 @@ def unused_address(unused_port: int) -> str:
     return f"127.0.0.1:{unused_port}"
 
 
-def start(process: ProcessStarter, address: str, **env: str) -> Any:
-    words = ["python", "-m", "gunicorn", "admin.wsgi:app", "--worker-class", "gthread", "--threads", "8"]
+THREADS = 8
+
+
+def start(process: ProcessStarter, address: str, *words: str, **env: str) -> Any:
+    gunicorn = ["python", "-m", "gunicorn", "admin.wsgi:app", "--worker-class", "gthread", "--threads", str(THREADS)]
     return process(
-        [*words, "--bind", address, "--no-control-socket"],
+        [*gunicorn, *words, "--bind", address, "--no-control-socket"],
         env={"EMAIL_FROM": "news@example.com", **env},
         ready=f"http://{address}/healthz",
     )
+
+
+def connected(address: str) -> socket.socket:
+    host, _, port = address.partition(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def head(secret: str, *lines: str) -> bytes:
+    fields = ["Host: x", f"Authorization: Bearer {secret}", "Content-Type: application/json", *lines]
+    return "\r\n".join(["POST /api/v1/sends HTTP/1.1", *fields, "\r\n"]).encode()
 
 
 def post(address: str, secret: str, body: bytes, **headers: str) -> tuple[int, Any]:
@@ -117,12 +131,55 @@ def test_a_body_sent_in_chunks_is_taken_and_one_cut_short_is_not(
     response = connection.getresponse()
     assert (response.status, json.loads(response.read())["status"]) == (413, 413)
     connection.close()
-    host, _, port = unused_address.partition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
-        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        raw.sendall(f"POST /api/v1/sends HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 100\r\n\r\n{{}}".encode())
+    with connected(unused_address) as raw:
+        raw.sendall(head(secret, "Content-Length: 100") + b"{}")
         raw.shutdown(socket.SHUT_WR)
         assert b" 400 " in raw.recv(100)
+
+
+def test_a_body_in_broken_chunks_is_400_and_stores_nothing(
+    process: ProcessStarter, ledger: Ledger, redis_url: str, unused_address: str
+) -> None:
+    secret = key_of(ledger, "acme")[2]
+    start(process, unused_address, REDIS_URL=redis_url)
+    for chunks in (b"zz\r\n{}", b"-5\r\n{}", b"2\r\n{}{}\r\n0\r\n\r\n", b"2\r\n{"):
+        with connected(unused_address) as raw:
+            raw.sendall(head(secret, "Transfer-Encoding: chunked") + chunks)
+            raw.shutdown(socket.SHUT_WR)
+            assert b" 400 " in raw.recv(100)
+    assert rows_stored(ledger) == NOTHING
+
+
+def test_clients_that_fall_silent_keep_no_thread(
+    process: ProcessStarter, ledger: Ledger, redis_url: str, unused_address: str, tmp_path: Path
+) -> None:
+    secret = key_of(ledger, "acme")[2]
+    impatient = tmp_path / "impatient.py"
+    impatient.write_text("from admin import serving\nfrom admin.serving import *\nserving.STALL_S = 1\n")
+    web = start(process, unused_address, "--config", str(impatient), REDIS_URL=redis_url)
+    with ExitStack() as stack:
+        in_head = [stack.enter_context(connected(unused_address)) for _ in range(THREADS)]
+        for raw in in_head:
+            raw.sendall(b"POST /api/v1/sends HTTP/1.1\r\nHost: x\r\n")
+        assert [raw.recv(100) for raw in in_head] == [b""] * THREADS
+        in_body = [stack.enter_context(connected(unused_address)) for _ in range(THREADS)]
+        for raw, how in zip(in_body, ["Content-Length: 100", "Transfer-Encoding: chunked"] * THREADS, strict=False):
+            raw.sendall(head(secret, how) + b"2\r\n{")
+        assert all(b" 400 " in raw.recv(100) for raw in in_body)
+        assert post(unused_address, secret, json.dumps(email()).encode())[0] == 202
+    assert "Traceback" not in web.output()
+
+
+def test_a_client_that_announces_too_much_and_falls_silent_reads_the_413(
+    process: ProcessStarter, ledger: Ledger, redis_url: str, unused_address: str, tmp_path: Path
+) -> None:
+    secret = key_of(ledger, "acme")[2]
+    impatient = tmp_path / "impatient.py"
+    impatient.write_text("from admin import serving\nfrom admin.serving import *\nserving.STALL_S = 1\n")
+    start(process, unused_address, "--config", str(impatient), REDIS_URL=redis_url, API_MAX_BODY_BYTES="4096")
+    with connected(unused_address) as raw:
+        raw.sendall(head(secret, "Content-Length: 5000") + b"{")
+        assert b" 413 " in raw.recv(100)
 
 
 def test_a_client_that_sends_too_much_reads_the_413_and_not_a_reset(

@@ -33,6 +33,7 @@ def test_a_time_with_an_offset_is_read_as_utc(text: str | None, means: datetime 
         ("2027-03-28", "not an RFC 3339"),
         ("2027-03-28T08:00:00-0000", "not an RFC 3339"),
         ("2027-03-28T24:00:00Z", "does not exist|not a date and time that exists"),
+        ("2027-03-28T09:00:00+00:60", "not an RFC 3339"),
         ("2027-02-30T00:00:00Z", "not a date and time that exists"),
         ("2027-03-28T08:00:60Z", "not a date and time that exists"),
         ("2027-03-28T08:00:00+99:00", "not a date and time that exists"),
