@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import IO, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -18,6 +19,9 @@ _CONNECT_S, _ANSWER_S = 10.0, 60.0
 _ACCEPT_S = 600.0
 #: Seconds between the tries of a submission; its Idempotency-Key makes repeating safe.
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)
+#: Seconds for which a key that is busy is waited for: what a web process that died in a submission holds it for, and
+#: some more; besides one for each MiB of the body (`admin.api.accept`).
+_BUSY_S = 75.0
 _PIECE = 64 * 1024
 _MIN_ERROR, _UNAVAILABLE = 400, frozenset({429, 502, 503, 504})
 #: What a header may hold: a newline in a key would begin another one.
@@ -80,6 +84,8 @@ class ApiClient:
         """
         Hand in a send, again if no answer comes: under its Idempotency-Key it is accepted once.
 
+        What it raises may mean that the send was accepted all the same: `is_undecided` tells.
+
         Args:
             body: the JSON, read from its beginning at each try.
             size: its length in bytes.
@@ -87,17 +93,23 @@ class ApiClient:
             on_progress: told how many bytes are sent.
             on_replay: told that the answer is that of an earlier submission under this key.
         """
-        for wait_s in (*_WAITS_S, None):
+        busy_until = time.monotonic() + _BUSY_S + size / (1024 * 1024)
+        waits = iter(_WAITS_S)
+        while True:
             body.seek(0)
             try:
                 return self._ask(
                     "POST", "/sends", _pieces(body, on_progress), size=size, idempotency_key=key, on_replay=on_replay
                 )
             except (Unreachable, Refusal) as fault:
-                if wait_s is None or not _may_pass(fault):
+                if not _may_pass(fault):
                     raise
+                wait_s = next(waits, None)
+                if wait_s is None:
+                    if not _is_busy(fault) or time.monotonic() > busy_until:
+                        raise
+                    wait_s = _WAITS_S[-1]
                 time.sleep(wait_s)
-        raise AssertionError  # the last try returns or raises
 
     def _ask(
         self,
@@ -191,8 +203,17 @@ def _parse(content: bytes) -> dict[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
+def is_undecided(fault: Unreachable | Refusal) -> bool:
+    """Whether a submission that ended so may be accepted: without an answer, or with one of a proxy that gave up."""
+    return _may_pass(fault) or (isinstance(fault, Refusal) and fault.status >= HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
 def _may_pass(fault: Unreachable | Refusal) -> bool:
-    return isinstance(fault, Unreachable) or fault.status in _UNAVAILABLE or fault.slug == "idempotency-key-busy"
+    return isinstance(fault, Unreachable) or fault.status in _UNAVAILABLE or _is_busy(fault)
+
+
+def _is_busy(fault: Unreachable | Refusal) -> bool:
+    return isinstance(fault, Refusal) and fault.slug == "idempotency-key-busy"
 
 
 def _name(fault: Exception) -> str:

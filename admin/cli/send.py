@@ -183,22 +183,22 @@ def _confirm(api: "ApiClient", body: "Body", *, channel: str, yes: bool) -> None
 
 
 def _submit(api: "ApiClient", file: IO[bytes], body: "Body", *, key: str) -> dict[str, Any]:
-    from admin.cli.api_client import Refusal, Unreachable
+    from admin.cli.api_client import Refusal, Unreachable, is_undecided
     from admin.cli.waiting import gauge
 
     try:
         with gauge("Handing in", body.size, is_bytes=True) as bar:
             return api.submit(file, body.size, key=key, on_progress=bar.show, on_replay=_tell_replay)
-    except (Unreachable, KeyboardInterrupt) as fault:
-        said = f"{fault.message}. " if isinstance(fault, Unreachable) else ""
+    except (Unreachable, Refusal, KeyboardInterrupt) as fault:
+        if isinstance(fault, Refusal) and not is_undecided(fault):
+            own = body.left_out.fault_count
+            _show_faults(body.explain(fault.faults), fault.fault_count - (len(body.rows) - body.count) + own)
+            raise
+        said = "" if isinstance(fault, KeyboardInterrupt) else f"{fault.message.rstrip('.')}. "
         raise CommandError(
             f"{said}It may or may not be accepted. To repeat it without sending twice, run the same command with "
             f"--idempotency-key {key}"
         ) from None
-    except Refusal as refusal:
-        own = body.left_out.fault_count
-        _show_faults(body.explain(refusal.faults), refusal.fault_count - (len(body.rows) - body.count) + own)
-        raise
 
 
 def _tell_replay() -> None:

@@ -7,7 +7,11 @@ from email import message_from_bytes
 from email.policy import default
 from pathlib import Path
 
-from admin.cli.api_client import ApiClient
+import pytest
+from click.testing import CliRunner
+
+from admin.cli import api_client, main
+from admin.cli.api_client import ApiClient, Refusal
 from tests.integration.cli.conftest import Install, Installation
 from tests.support.scripted_http import RESET, answer, scripted_http
 from tests.support.scripted_smtp import scripted_smtp
@@ -181,6 +185,45 @@ def test_a_submission_cut_off_is_repeated_with_its_idempotency_key() -> None:
         received = server.posts("/api/v1/sends")
         assert [request.headers["idempotency-key"] for request in received] == ["key-7", "key-7"]
         assert [request.body for request in received] == [b"{}", b"{}"]
+
+
+def test_a_key_that_is_busy_is_asked_for_until_the_first_submission_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_client, "_WAITS_S", (0.01, 0.01))
+    busy = answer(409, {"type": "/api/v1/docs#idempotency-key-busy", "detail": "still running"})
+    with scripted_http() as server:
+        server.once("/api/v1/sends", (RESET,), *[busy] * 5)
+        server.always("/api/v1/sends", answer(202, {"id": "x"}))
+        assert ApiClient(server.url, "k").submit(io.BytesIO(b"{}"), 2, key="key-7") == {"id": "x"}
+
+        server.always("/api/v1/sends", busy)
+        monkeypatch.setattr(api_client, "_BUSY_S", 0.0)
+        with pytest.raises(Refusal, match="still running"):
+            ApiClient(server.url, "k").submit(io.BytesIO(b"{}"), 2, key="key-7")
+
+
+@pytest.mark.parametrize(
+    ("status", "problem", "says"),
+    [
+        (409, {"type": "/api/v1/docs#idempotency-key-busy", "detail": "Still running."}, "Still running. It may"),
+        (500, {"detail": "Something went wrong."}, "Something went wrong. It may"),
+        (504, {}, "the server answered 504. It may"),  # a proxy's patience ended; the submission goes on behind it
+    ],
+)
+def test_an_answer_that_decides_nothing_is_told_with_the_key_to_repeat_under(
+    status: int, problem: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_client, "_WAITS_S", (0.01,))
+    monkeypatch.setattr(api_client, "_BUSY_S", 0.0)
+    with scripted_http() as server:
+        server.once("/api/v1/sends", answer(200, {"sends": []}))
+        server.always("/api/v1/sends", answer(status, problem))
+        words = ["send", "--csv", "-", *WORDS, "--url", server.url, "--key", "k"]
+        result = CliRunner().invoke(main, words, input=PEOPLE)
+        keys = {request.headers.get("idempotency-key") for request in server.posts("/api/v1/sends")} - {None}
+
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert f"--idempotency-key {keys.pop()}" in result.stderr
 
 
 def test_a_wrong_key_is_told_before_the_file_is_read(installation: Installation) -> None:
