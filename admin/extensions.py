@@ -1,5 +1,6 @@
 """What a request may use: settings, the ledger's pools, the queues; and Flask-SQLAlchemy for the pages' plain lists."""
 
+import threading
 from dataclasses import dataclass
 
 from flask import Flask, current_app
@@ -22,6 +23,9 @@ _NAME = "tidings"
 _PATIENCE_S = 4.0
 #: Seconds a page waits for a connection to read with, before it shows what it knows.
 _READ_PATIENCE_S = 1.5
+#: Large submissions that one process stores at the same time. Each holds a connection of the pool for up to some 15 s,
+#: and up to 130 MB; more at once would be hardly faster, and leave small ones without a connection.
+_LARGE_AT_ONCE = 2
 #: Milliseconds of a statement of the pages. A slower one is a fault of the page, and must not hold its thread.
 READ_TIMEOUT_MS = 2_000
 
@@ -32,7 +36,7 @@ class Services:
     One per process. Connections are made when they are first needed.
 
     `reading` is a small pool for what people look at: nobody waits long for it, and it takes none from the API. While
-    the ledger is known to be away it is not asked.
+    the ledger is known to be away it is not asked. `large_submissions` gives large submissions their turns.
     """
 
     settings: Settings
@@ -42,6 +46,7 @@ class Services:
     link: RedisLink
     doorbell: Doorbell
     minutes: MinuteRings
+    large_submissions: threading.Semaphore
 
     def close(self) -> None:
         """Let go of every connection."""
@@ -79,6 +84,7 @@ def install(app: Flask, settings: Settings) -> Services:
         link=link,
         doorbell=Doorbell(link, namespace=settings.redis_namespace),
         minutes=minutes,
+        large_submissions=threading.BoundedSemaphore(max(1, min(_LARGE_AT_ONCE, settings.db_pool_size - 1))),
     )
     services.ledger.open()
     services.reading.open()

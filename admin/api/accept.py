@@ -21,6 +21,7 @@ from admin.api.outline import Outline, read_outline
 from admin.api.recipients import RecipientCheck
 from admin.api.schemas import Counts, SendAccepted, SendLinks
 from admin.api.submission import Header, read_header
+from admin.api.turns import turn
 from admin.errors import ProblemError
 from admin.extensions import Services
 from shared.domain.ids import new_send_id
@@ -57,11 +58,18 @@ def accept(
     services: Services, *, caller: Caller, tenant_id: int, file: IO[bytes], size: int, key: str | None
 ) -> Answer:
     """
-    Accept a submission and return once it is owed.
+    Accept a submission and return once it is owed; large ones take turns.
 
     Raises: ProblemError; one of POSTGRES_AWAY when Postgres is away, in which case it may be owed all the same if the
     connection broke during the commit (that is what Idempotency-Key is for).
     """
+    with turn(services, size):
+        return _accept_now(services, caller=caller, tenant_id=tenant_id, file=file, size=size, key=key)
+
+
+def _accept_now(
+    services: Services, *, caller: Caller, tenant_id: int, file: IO[bytes], size: int, key: str | None
+) -> Answer:
     templates = 6 * 3 * services.settings.template_max_bytes  # three, every character written as an escape
     outline = _outline(file, fingerprint=key is not None, max_header_chars=MAX_HEADER_CHARS + templates)
     if key is None:

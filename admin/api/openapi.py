@@ -23,7 +23,7 @@ _PROBLEMS = {
     413: "The body is too large.",
     415: "The body is not UTF-8 JSON.",
     422: "The body or query has faults; all are listed, and nothing was stored.",
-    503: "The ledger is away; repeat the request after Retry-After seconds.",
+    503: "The ledger is away, or busy with large submissions; repeat the request after Retry-After seconds.",
 }
 _ABOUT = (
     "Hand in e-mail and SMS for one recipient or a million; every one of them reaches a settled outcome. "

@@ -1,10 +1,14 @@
 import json
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 import redis
+from flask import Flask
 
+from admin.api import turns
+from admin.extensions import installed
 from shared.domain.states import Mode
 from shared.jobs import QueueName
 from shared.ledger.db import Ledger
@@ -288,3 +292,25 @@ def test_a_body_with_a_byte_order_mark_is_taken(api: Api) -> None:
     response = api.submit(b"\xef\xbb\xbf" + json.dumps(email()).encode(), Idempotency_Key="marked")
     assert response.status_code == 202
     assert response.get_json()["accepted"]["email"] == 1
+
+
+def test_large_submissions_take_turns_and_hold_up_no_small_one(
+    api: Api, app: Flask, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_PATIENCE_S", 0.05)
+    space = b" " * (1024 * 1024)
+    large, bad = space + json.dumps(email()).encode(), space + b'{"email": {}}'
+    free = installed(app).large_submissions
+    for _ in range(3):  # more often than there are turns: each is given back, also by what is refused
+        assert api.submit(large).status_code == 202
+        assert api.submit(bad).status_code == 422
+    before = rows_stored(ledger)
+    with ExitStack() as stack:
+        while free.acquire(blocking=False):
+            stack.callback(free.release)
+        refused = api.submit(large)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "2")
+        assert "Other large submissions are being stored" in refused.get_json()["detail"]
+        assert rows_stored(ledger) == before
+        assert api.submit(email()).status_code == 202
+    assert api.submit(large).status_code == 202
