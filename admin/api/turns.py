@@ -1,4 +1,4 @@
-"""Large submissions are stored a few at a time, so that small ones find a connection and memory has a bound. ADR-0006."""
+"""Large submissions are stored a few at a time: small ones find a connection, and memory has a bound. ADR-0006."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
