@@ -192,7 +192,9 @@ class SendView(SendSummary):
     started_at: datetime | None
     paused_at: datetime | None
     pause_reason: str | None = Field(description="Why it is paused. Of an operator's pause not who did it.")
-    seconds_left: int | None = Field(description="At the pace so far; null while nobody can tell.")
+    seconds_left: int | None = Field(
+        description="At the pace so far; null while nobody can tell, as where the provider is held back."
+    )
     books: dict[Channel, Books]
 
 

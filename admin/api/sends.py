@@ -28,6 +28,7 @@ from admin.errors import Fault, ProblemError, not_found
 from admin.extensions import services
 from shared.domain.books import Reason
 from shared.domain.ids import IdError, parse_send_id
+from shared.domain.progress import HELD_WORDS
 from shared.domain.states import Channel, DeliveryStatus, SendStatus
 from shared.ledger import batches, cancelling, sends
 from shared.ledger.db import Connection
@@ -238,6 +239,7 @@ def _summary(send: sends.SendSummary) -> SendSummary:
 
 
 def _view(send: sends.Send) -> SendView:
+    waits = {channel: _wait(send, channel) for channel in send.books}
     return SendView(
         **dict(_summary(send)),
         lane=send.lane,
@@ -248,7 +250,7 @@ def _view(send: sends.Send) -> SendView:
         started_at=send.started_at,
         paused_at=send.paused_at,
         pause_reason=send.pause_reason,
-        seconds_left=_seconds_left(send),
+        seconds_left=_seconds_left(send, waits),
         books={
             channel: Books(
                 accepted=books.accepted,
@@ -265,7 +267,7 @@ def _view(send: sends.Send) -> SendView:
                 sending=books.sending,
                 retrying=books.retrying,
                 proving=books.proving,
-                owed_where=OwedWhere(**asdict(books.where(send.status, _wait(send, channel)))),
+                owed_where=OwedWhere(**asdict(books.where(send.status, waits[channel]))),
                 unaccounted=books.unaccounted,
             )
             for channel in Channel
@@ -282,9 +284,15 @@ def _wait(send: sends.Send, channel: Channel) -> Reason | None:
     return Waits(services().link, services().settings).shown(channel, send.mode)
 
 
-def _seconds_left(send: sends.Send) -> int | None:
-    """What is left at the pace since the beginning; nothing after a pause, which would make the pace look slower."""
+def _seconds_left(send: sends.Send, waits: Mapping[Channel, Reason | None]) -> int | None:
+    """
+    What is left at the pace since the beginning.
+
+    Nothing while a provider is held back, nor after a pause, which would make the pace look slower.
+    """
     if send.status is not SendStatus.SENDING or send.started_at is None or send.resumed_at is not None:
+        return None
+    if any(reason in HELD_WORDS for reason in waits.values()):
         return None
     elapsed = (send.read_at - send.started_at).total_seconds()
     settled = sum(books.settled for books in send.books.values())

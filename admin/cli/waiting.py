@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from admin.cli.api_client import ApiClient, Refusal, Unreachable
 from admin.cli.books import accepted_in, is_over, settled_in
 from admin.cli.screen import say
+from shared.domain.progress import HELD_WORDS
 
 #: Seconds between two looks: quick at first, so that a small send ends at once.
 _FIRST_LOOK_S, _LOOK_S = 0.2, 1.0
@@ -101,6 +102,8 @@ def wait_until_settled(
 def _note(send: dict[str, Any]) -> str:
     left = send.get("seconds_left")
     if left is None:
-        return str(send["status"])
+        places = [books["owed_where"] for books in send["books"].values()]
+        held = next((words for place, words in HELD_WORDS.items() if any(where.get(place) for where in places)), None)
+        return held or str(send["status"])
     minutes, seconds = divmod(int(left), 60)
     return f"about {minutes} min left" if minutes else f"about {seconds} s left"

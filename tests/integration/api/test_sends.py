@@ -1,12 +1,18 @@
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from shared.accounts import credential_of, provider_name
+from shared.coordination.gate import Gate
+from shared.coordination.redis import RedisLink
+from shared.domain.states import Channel, Mode
 from shared.ledger import cancelling, sends
 from shared.ledger.db import Ledger
+from shared.settings import Settings
 from tests.integration.api.conftest import Api, email, faults
 from tests.support.waiting import wait_until
 
@@ -137,6 +143,21 @@ def test_the_pace_says_how_long_it_will_take(api: Api, ledger: Ledger) -> None:
         connection.execute("UPDATE batch SET due_at = now()")
     put(ledger, send, "resumed_at = now()")
     assert api.get(f"/sends/{send}").get_json()["seconds_left"] is None
+
+
+def test_no_time_is_told_while_the_provider_is_held_back(api: Api, ledger: Ledger, settings: Settings) -> None:
+    send = submitted(api, 25)
+    put(ledger, send, "status = 'sending', queued_at = now(), started_at = now() - interval '100 seconds'")
+    with ledger.transaction() as connection:
+        connection.execute("UPDATE batch SET owed = 5, sent = 20")
+    assert api.get(f"/sends/{send}").get_json()["seconds_left"] is not None
+    name = provider_name(settings, Channel.EMAIL, Mode.LIVE)
+    with closing(RedisLink(settings.redis_url.get_secret_value())) as link:
+        Gate(link, provider=name, credential=credential_of(settings, name), namespace=settings.redis_namespace).close(
+            60.0
+        )
+    view = api.get(f"/sends/{send}").get_json()
+    assert (view["seconds_left"], view["books"]["email"]["owed_where"]["gate"]) == (None, 5)
 
 
 def test_the_list_is_paged_newest_first_and_filtered(api: Api, other: Api, ledger: Ledger) -> None:
