@@ -93,6 +93,7 @@ def _run(ledger: Ledger, url: str, count: int) -> Line:
             "list_page_ms": _of(lambda: _open(browser, f"{root}/failures/list")),
             "group_page_ms": _of(lambda: _open(browser, f"{root}/failures/groups/{causes[3]}")),
             "preview_all_page_ms": _of(lambda: _open(browser, f"{root}/operations/new?kind=requeue")),
+            "preview_few_page_ms": _of(lambda: _open(browser, f"{root}/operations/new?kind=requeue&first=100")),
             "preview_group_page_ms": _of(
                 lambda: _open(browser, f"{root}/operations/new?kind=requeue&group={causes[3]}")
             ),
