@@ -209,14 +209,34 @@
   }
 
   // --- the doorbell ----------------------------------------------------------------------------------------------
-  function listen() {
-    if (stream || !isAwake()) return;
+  // A browser has six connections to a server for all its windows, and a stream keeps one: the first few have a stream, the
+  // others look by themselves, and ask again for a place.
+  const PLACES = 3;
+  let isAsking = false, leave = null, again = 0;
+  const hasPlace = (name) => new Promise((answer) => {
+    navigator.locks.request(name, { ifAvailable: true }, (lock) => {
+      answer(lock !== null);
+      return lock && new Promise((resolve) => { leave = resolve; });
+    }).catch(() => answer(true)); // a browser that gives none
+  });
+  async function listen() {
+    clearTimeout(again);
+    if (stream || isAsking || !isAwake()) return;
+    isAsking = true;
+    let place = navigator.locks ? 0 : PLACES; // without TLS there are none
+    while (place < PLACES && !await hasPlace(`tidings.stream.${place}`)) place += 1;
+    isAsking = false;
+    if (!isAwake()) hangUp();
+    else if (place < PLACES || !navigator.locks) hear();
+    else again = setTimeout(listen, STREAM_AGAIN_MS * (0.75 + Math.random() / 2));
+  }
+  function hear() {
     const opened = new EventSource(STREAM);
     const heard = () => { heardAt = Date.now(); };
     const lost = (againMs) => {
       if (stream !== opened) return;
       hangUp();
-      setTimeout(listen, againMs);
+      again = setTimeout(listen, againMs);
       plan(RING_MS * (1 + Math.random())); // what was rung for meanwhile may have been missed; not all tabs at once
     };
     stream = opened;
@@ -235,7 +255,8 @@
   }
   function hangUp() {
     stream?.close();
-    stream = null;
+    leave?.();
+    stream = leave = null;
     isHearing = false;
   }
   function rest() {

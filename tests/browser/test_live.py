@@ -125,6 +125,18 @@ def test_a_stream_that_is_cut_leaves_the_page_looking_by_itself(person: Person, 
     stage.hub.is_alive = lambda: True
 
 
+def test_many_windows_of_one_browser_leave_it_connections_to_the_server(person: Person, stage: Stage) -> None:
+    opened(person)
+    address = f"{person.base}{PATH}?asked=anything"
+    windows = [person.page.context.new_page() for _ in range(8)]
+    for number, page in enumerate(windows, start=2):  # with six streams the next page would never come
+        page.goto(address)
+        expect(live(page)).to_have_text(re.compile(r"^Live · " if number <= 3 else r"^Every 15 s · "))
+    windows[0].close()
+    windows[-1].reload()
+    expect(live(windows[-1])).to_have_text(re.compile(r"^Live · "))
+
+
 @pytest.mark.parametrize(
     ("begin", "end"),
     [
