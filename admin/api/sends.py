@@ -1,44 +1,36 @@
 """Sends: submit, list, look at, move, stop, hold."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 from uuid import UUID
 
 from flask import request
 from pydantic import BaseModel
 
-from admin.api.accept import accept, enqueue_ingest, links_of
+from admin.api.accept import accept, enqueue_ingest
 from admin.api.body import read_model, spooled_body
-from admin.api.books import Books, OwedWhere
 from admin.api.limits import MAX_IDEMPOTENCY_KEY_CHARS
 from admin.api.operations import operation
 from admin.api.paging import SendQuery, decode_send_cursor, encode_cursor
 from admin.api.schemas import (
-    Counts,
     RescheduleRequest,
     SendAccepted,
     SendPage,
     SendRequest,
-    SendSummary,
     SendView,
 )
+from admin.api.send_view import summary_of, view_of
 from admin.auth import credential, tenant_id_of
 from admin.errors import Fault, ProblemError, not_found
 from admin.extensions import services
-from shared.domain.books import Reason
 from shared.domain.ids import IdError, parse_send_id
-from shared.domain.progress import HELD_WORDS
-from shared.domain.states import Channel, DeliveryStatus, SendStatus
+from shared.domain.states import DeliveryStatus, SendStatus
 from shared.ledger import batches, cancelling, sends
 from shared.ledger.db import Connection
-from shared.recovery.waits import Waits
 
 _REPLAYED = {"Idempotent-Replayed": "true"}
 #: A cancelled send of at most this many deliveries is swept before the answer; a larger one by due work.
 _SWEPT_AT_ONCE = 1_000
-#: Seconds and share of a send before its pace says anything.
-_LEAST_PACE_S, _LEAST_PACE_SHARE = 5.0, 0.01
 
 
 @operation(
@@ -95,7 +87,7 @@ def list_sends(query: SendQuery) -> BaseModel:
         found = sends.page(connection, tenant_id=tenant_id, status=query.status, before=before, limit=query.limit + 1)
     shown = found[: query.limit]
     return SendPage(
-        sends=[_summary(send) for send in shown],
+        sends=[summary_of(send) for send in shown],
         next_cursor=encode_cursor(shown[-1].id) if len(found) > query.limit else None,
     )
 
@@ -105,7 +97,7 @@ def get_send(send_id: str) -> BaseModel:
     """Show a send's status, times and books, which balance at every moment."""
     tenant_id = tenant_id_of(credential())
     with services().ledger.transaction() as connection:
-        return _view(_found(connection, tenant_id, _id(send_id)))
+        return view_of(_found(connection, tenant_id, _id(send_id)))
 
 
 @operation(
@@ -129,7 +121,7 @@ def reschedule_send(send_id: str) -> BaseModel:
             )
         if not sends.reschedule(connection, tenant_id=tenant_id, send_id=send.id, send_at=wanted.send_at):
             raise _conflict(_found(connection, tenant_id, send.id), "has begun or is over; it can no longer be moved")
-        return _view(_found(connection, tenant_id, send.id))
+        return view_of(_found(connection, tenant_id, send.id))
 
 
 @operation(
@@ -158,7 +150,7 @@ def cancel_send(send_id: str) -> BaseModel:
         if sum(send.accepted.values()) <= _SWEPT_AT_ONCE:
             batches.sweep(connection, send_id=send.id, status=DeliveryStatus.CANCELLED, limit=_SWEPT_AT_ONCE)
             batches.close_cancelled(connection, send.id)
-        return _view(_found(connection, tenant_id, send.id))
+        return view_of(_found(connection, tenant_id, send.id))
 
 
 @operation("POST", "/sends/{send_id}/pause", summary="Hold a send", answer=SendView, problems=(401, 403, 404, 409, 503))
@@ -202,7 +194,7 @@ def _hold_or_go_on(send_id: str, act: Callable[[Connection, int, UUID], bool], *
         send = _found(connection, tenant_id, send.id)
         if send.status in (SendStatus.COMPLETED, SendStatus.CANCELLED):
             raise _conflict(send, over)
-        return _view(send)
+        return view_of(send)
 
 
 def _id(text: str) -> UUID:
@@ -221,84 +213,3 @@ def _found(connection: Connection, tenant_id: int, send_id: UUID) -> sends.Send:
 
 def _conflict(send: sends.Send, why: str) -> ProblemError:
     return ProblemError(409, "wrong-state", f"The send is {send.status.value}: it {why}.")
-
-
-def _summary(send: sends.SendSummary) -> SendSummary:
-    return SendSummary(
-        id=send.id,
-        name=send.name,
-        status=send.status,
-        mode=send.mode,
-        accepted=Counts(**send.accepted),
-        created_at=send.created_at,
-        send_at=send.send_at,
-        completed_at=send.completed_at,
-        cancelled_at=send.cancelled_at,
-        links=links_of(send.id),
-    )
-
-
-def _view(send: sends.Send) -> SendView:
-    waits = {channel: _wait(send, channel) for channel in send.books}
-    return SendView(
-        **dict(_summary(send)),
-        lane=send.lane,
-        duplicates=Counts(**send.duplicates),
-        segments=send.segments,
-        valid_until=send.valid_until,
-        queued_at=send.queued_at,
-        started_at=send.started_at,
-        paused_at=send.paused_at,
-        pause_reason=send.pause_reason,
-        seconds_left=_seconds_left(send, waits),
-        books={
-            channel: Books(
-                accepted=books.accepted,
-                sent=books.sent,
-                failed=books.failed,
-                dead_lettered=books.dead_lettered,
-                discarded=books.discarded,
-                suppressed=books.suppressed,
-                cancelled=books.cancelled,
-                expired=books.expired,
-                unsure=books.unsure,
-                owed=books.owed,
-                waiting=books.waiting,
-                sending=books.sending,
-                retrying=books.retrying,
-                proving=books.proving,
-                owed_where=OwedWhere(**asdict(books.where(send.status, waits[channel]))),
-                unaccounted=books.unaccounted,
-            )
-            for channel in Channel
-            if (books := send.books.get(channel)) is not None
-        },
-    )
-
-
-def _wait(send: sends.Send, channel: Channel) -> Reason | None:
-    """What holds the channel's provider back, asked only where something is owed that could go now."""
-    books = send.books[channel]
-    if send.status is not SendStatus.SENDING or books.waiting == books.later:
-        return None
-    return Waits(services().link, services().settings).shown(channel, send.mode)
-
-
-def _seconds_left(send: sends.Send, waits: Mapping[Channel, Reason | None]) -> int | None:
-    """
-    What is left at the pace since the beginning.
-
-    Nothing while a provider is held back, nor after a pause, which would make the pace look slower.
-    """
-    if send.status is not SendStatus.SENDING or send.started_at is None or send.resumed_at is not None:
-        return None
-    if any(reason in HELD_WORDS for reason in waits.values()):
-        return None
-    elapsed = (send.read_at - send.started_at).total_seconds()
-    settled = sum(books.settled for books in send.books.values())
-    owed = sum(books.owed for books in send.books.values())
-    if not any(books.waiting > books.later or books.sending for books in send.books.values()):
-        return None  # all that is left has a time of its own: the next try, or an answer
-    if elapsed < _LEAST_PACE_S or settled < _LEAST_PACE_SHARE * (settled + owed):
-        return None
-    return round(owed * elapsed / settled)

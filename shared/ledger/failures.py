@@ -23,8 +23,7 @@ _HISTORY = statement("select_history")
 _WRITE_NOTE = statement("write_failure_note")
 _DELETE_NOTE = statement("delete_failure_note")
 
-#: Failures since a requeue that are looked at to count those that failed again: of one cause, and of all that are asked
-#: for together.
+#: Failures since a requeue that are looked at for those that failed again: of one cause, and of all asked for together.
 _MOST_AGAIN, _MOST_LOOKS = 1_000, 10_000
 #: The title of a cause that nothing is known of.
 UNKNOWN = "unknown"

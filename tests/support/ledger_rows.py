@@ -8,6 +8,7 @@ from psycopg.rows import dict_row
 from shared.domain.states import DeliveryStatus, SendStatus
 from shared.ledger.db import Ledger
 from tests.support.minutes import agree
+from tests.support.waiting import wait_until
 
 _OPEN = ("owed", "sending", "retrying")
 
@@ -187,3 +188,14 @@ def break_rows(ledger: Ledger, send_id: UUID) -> None:
             "CREATE TRIGGER refuse BEFORE UPDATE ON delivery FOR EACH ROW"
             f" WHEN (OLD.send_id = '{send_id}' AND NEW.status <> OLD.status) EXECUTE FUNCTION refuse()"
         )
+
+
+def wait_for_a_lock(ledger: Ledger) -> None:
+    """Wait until another transaction of the test's database waits for a lock."""
+    wait_until(
+        lambda: scalar(
+            ledger,
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+        ),
+        what="the other transaction to wait for a lock",
+    )
