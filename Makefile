@@ -4,7 +4,7 @@ RUN = $(VENV)/bin
 LOCK = $(VENV)/lock/bin/uv pip compile -q --universal --python-version 3.11 --no-header --no-emit-index-url --no-emit-find-links
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 /usr/bin/python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && exit; done; echo python3)
-.PHONY: help install up test test-stores test-processes check test-unit migrate docs bench chaos screenshots screenshots-outage lock
+.PHONY: help install up test test-stores test-processes test-pages check test-unit migrate docs bench chaos screenshots screenshots-outage lock
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -20,13 +20,17 @@ up: install ## run everything on this machine: servers, schema, all processes, a
 
 test: check ## all that CI runs: check, then unit, integration and system tests on real servers
 	$(RUN)/pytest tests/unit
-	@$(MAKE) --no-print-directory -j2 test-stores test-processes
+	@$(MAKE) --no-print-directory -j3 test-stores test-processes test-pages
 
-test-stores: # side by side with those of whole processes, which mostly wait
+test-stores: # side by side with those of whole processes and of the pages, which mostly wait
 	$(RUN)/pytest tests/integration tests/test_house_rules.py
 
-test-processes: # what it says comes in one piece at its end: two progresses in one terminal cannot be read
-	@said=$$(mktemp); $(RUN)/pytest tests/system tests/browser >"$$said" 2>&1; code=$$?; cat "$$said"; rm -f "$$said"; exit $$code
+# what they say comes in one piece at their end: two progresses in one terminal cannot be read
+test-processes test-pages: test-%:
+	@said=$$(mktemp); $(RUN)/pytest $(TESTS) >"$$said" 2>&1; code=$$?; cat "$$said"; rm -f "$$said"; exit $$code
+
+test-processes: TESTS = tests/system
+test-pages: TESTS = tests/browser
 
 check: install ## formatting, lint, strict types, import contracts (below 30 s)
 	$(RUN)/ruff format --check .
