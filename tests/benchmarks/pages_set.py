@@ -29,7 +29,7 @@ class PagesSet:
     dead: int
 
 
-def fill(ledger: Ledger, *, large: int, small: int, singles: int, sends: int = 50) -> PagesSet:
+def fill(ledger: Ledger, *, large: int, small: int, singles: int = 0, sends: int = 50) -> PagesSet:
     """Put a send of `large` recipients, half of it settled, others of `small` and of one each, into an empty ledger."""
     with ledger.transaction() as connection:
         connection.execute("SET LOCAL statement_timeout = 0")
@@ -97,6 +97,15 @@ def _send(connection: Connection, count: int, *, tenant: str, channel: str = "em
         given,
     )
     return send_id
+
+
+def add_singles(ledger: Ledger, count: int) -> None:
+    """Put so many sends of one delivery each beside what is there."""
+    with ledger.transaction() as connection:
+        connection.execute("SET LOCAL statement_timeout = 0")
+        _singles(connection, count)
+    with ledger.autocommit() as connection:
+        connection.execute("VACUUM ANALYZE")
 
 
 def _singles(connection: Connection, count: int) -> None:

@@ -53,7 +53,7 @@ WITH cell AS MATERIALIZED (
                WHEN 'kind' THEN f.status
                ELSE f.send_id::text END AS key,
            f.tenant_id, f.channel, f.status,
-           CASE WHEN %(by)s <> 'send' AND f.failed_at > now() - interval '24 hours'
+           CASE WHEN %(by)s <> 'send' AND f.failed_at > (SELECT now() - interval '24 hours')
                 THEN date_bin('1 hour', f.failed_at, now()) END AS bin,
            count(*) AS count, min(f.failed_at) AS oldest, max(f.failed_at) AS newest
     FROM failure f
