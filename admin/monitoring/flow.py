@@ -130,6 +130,7 @@ def standing(flow: Flow, send: OpenSend) -> Standing:
         later=sum(part.later for part in parts),
         proving=sum(part.proving for part in parts),
         at_work=send.running or any(part.held for part in parts),
+        others_at_work=send.others_running,
         idle_s=(flow.work.read_at - max(moved)).total_seconds() if moved else 0.0,
         # One channel that goes is a send that goes.
         held_back=next(iter(held)) if held and all(held) else None,

@@ -40,8 +40,9 @@ class Standing:
     """
     How a send stands, over all its channels.
 
-    `due` may go unless `held_back`; `later` are tried again, the first at `next_at`; `at_work`: a worker holds some
-    of it. `idle_s` seconds ago anything of it moved or came due. `paused` says by whom and why, for operators.
+    `due` may go unless `held_back`; `later` are tried again, the first at `next_at`. `at_work`: a worker holds some of it;
+    `others_at_work`: of another send that it takes turns with. `idle_s` seconds ago anything of it moved or came due.
+    `paused` says by whom and why, for operators.
     """
 
     place: Literal["going", "paused", "scheduled"]
@@ -51,6 +52,7 @@ class Standing:
     later: int
     proving: int
     at_work: bool
+    others_at_work: bool
     idle_s: float
     held_back: HeldBack | None = None
     send_at: datetime | None = None
@@ -59,10 +61,10 @@ class Standing:
 
     @property
     def without_worker(self) -> bool:
-        """Whether nobody is at what may go, and has not been for longer than taking it up takes."""
+        """Whether nobody is at what may go, or at what goes before it, for longer than taking it up takes."""
         if self.place != "going" or (self.due and self.held_back) or not self.due + self.in_hand:
             return False
-        return not self.at_work and self.idle_s > _PATIENCE_S
+        return not self.at_work and not self.others_at_work and self.idle_s > _PATIENCE_S
 
 
 def doing(send: Standing) -> Doing:

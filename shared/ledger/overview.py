@@ -61,7 +61,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class OpenSend:
-    """A send with something owed; `running`: a living worker has one of its chains."""
+    """
+    A send with something owed.
+
+    `running`: a living worker has one of its chains; `others_running`: one of another send that it takes turns with.
+    """
 
     id: UUID
     tenant: str
@@ -75,6 +79,7 @@ class OpenSend:
     paused_by: str | None
     owed: int
     running: bool
+    others_running: bool
     parts: Mapping[Channel, Part]
 
 
@@ -158,6 +163,7 @@ def _send(found: Mapping[str, Any]) -> OpenSend:
         paused_by=found["paused_by"],
         owed=int(found["owed"]),
         running=found["running"],
+        others_running=found["others_running"],
         parts={Channel(channel): _part(part) for channel, part in found["channels"].items()},
     )
 

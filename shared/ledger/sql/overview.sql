@@ -67,7 +67,10 @@ SELECT (SELECT coalesce(jsonb_agg(to_jsonb(l)), '[]') FROM lanes l),
        (SELECT coalesce(jsonb_agg(to_jsonb(f) || jsonb_build_object(
             'tenant', (SELECT t.name FROM tenant t WHERE t.id = f.tenant_id),
             'running', EXISTS (SELECT 1 FROM chain c JOIN worker w ON w.id = c.holder
-                               WHERE c.send_id = f.send_id AND w.lease_until > now()))
+                               WHERE c.send_id = f.send_id AND w.lease_until > now()),
+            'others_running', EXISTS (SELECT 1 FROM chain c JOIN worker w ON w.id = c.holder JOIN send o ON o.id = c.send_id
+                                      WHERE c.holder IS NOT NULL AND c.send_id <> f.send_id AND f.channels ? c.channel
+                                        AND o.lane = f.lane AND w.lease_until > now()))
             ORDER BY array_position('{going,paused,scheduled}', f.place), f.owed DESC, f.send_id), '[]') FROM first f),
        (SELECT count(*)::int FROM sends),
        now()

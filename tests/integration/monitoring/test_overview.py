@@ -229,6 +229,29 @@ def test_a_send_without_a_worker_says_so_and_one_that_has_just_come_due_does_not
     assert state_of(app) == "sending"
 
 
+def test_a_send_whose_turn_is_to_come_goes_on_and_is_without_a_worker_once_the_others_are(
+    app: Flask, ledger: Ledger
+) -> None:
+    small, large = (make_send(ledger, count=count, status=SENDING, age="5 minutes") for count in (3, 300))
+    hand = Hand(ledger).register()
+    with ledger.autocommit() as connection:
+        connection.execute("UPDATE batch SET due_at = now() - interval '5 minutes'")
+        connection.execute(
+            "INSERT INTO chain (send_id, channel, chain_no, token, holder, started_at)"
+            " VALUES (%s, 'email', 0, gen_random_uuid(), %s, now())",
+            [large.id, hand.worker],
+        )
+
+    def words() -> list[str]:
+        on_its_page = text_of(Browser(app).get(f"/admin/monitoring/sends/{small.id}"))
+        of_small = "waiting for a worker" if "waiting for a worker" in on_its_page else "sending"
+        return [*(send["state"]["word"] for send in sections(app)["sends"]["sends"]), of_small]
+
+    assert words() == ["sending", "sending", "sending"]
+    hand.die()
+    assert words() == ["waiting for a worker"] * 3
+
+
 def test_nobody_at_work_is_no_rate_and_no_time_left(app: Flask, ledger: Ledger) -> None:
     make_send(ledger, count=300, status=SENDING, age="5 minutes")
     with ledger.autocommit() as connection:
