@@ -40,9 +40,9 @@ class Standing:
     """
     How a send stands, over all its channels.
 
-    `due` may go unless `held_back`; `later` are tried again, the first at `next_at`. `at_work`: a worker holds some of it;
-    `others_at_work`: of another send that it takes turns with. `idle_s` seconds ago anything of it moved or came due.
-    `paused` says by whom and why, for operators.
+    `due` may go unless `held_back`; `later` are tried again, the first at `next_at`. `at_work`: a worker holds some of
+    it; `others_at_work`: of another send that it takes turns with. `idle_s` seconds ago anything of it moved or came
+    due. `paused` says by whom and why, for operators.
     """
 
     place: Literal["going", "paused", "scheduled"]
