@@ -1,8 +1,8 @@
 """
 Postgres and Redis for the tests: embedded servers, or those named by TEST_DATABASE_URL and TEST_REDIS_URL.
 
-Nearly every test has a database of its own. One is 500 files, and making them took most of a run's time on a disk:
-where there is room, the servers' files are in shared memory.
+Nearly every test has a database of its own, which is some 500 files: where there is room, the servers keep theirs in
+shared memory, where files are made sooner than on a disk.
 """
 
 import os
